@@ -1,0 +1,39 @@
+// Runs requests through an engine in this process and measures what a client would see.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dhisparse/engine.h"
+
+namespace dhs::bench {
+
+struct RequestTiming {
+  double time_to_first_token_s = 0;
+  double time_per_output_token_s = 0;  // (last - first) / (tokens - 1)
+};
+
+struct WorkloadResult {
+  std::vector<std::vector<TokenOutput>> outputs;
+  std::vector<RequestTiming> timings;
+  double wall_s = 0;
+  EngineState state;  // after the last request
+
+  int64_t num_output_tokens() const;
+  double median_time_per_output_token_s() const;
+};
+
+// Submits all requests at once and waits for all. Stops the process with a message on an error.
+WorkloadResult run_workload(const EngineConfig& config,
+                            const std::vector<GenerateRequest>& requests);
+
+// The demo checkpoint's held-out text as token ids.
+std::vector<TokenId> held_out_tokens(const std::string& model_dir);
+
+// A window of `tokens`, wrapping around at the end.
+std::vector<TokenId> window(const std::vector<TokenId>& tokens, int64_t start, int64_t count);
+
+// Rows fetched from the host / rows selected, each distinct row of a pass counted once.
+double host_fetch_fraction(const EngineState& state);
+
+}  // namespace dhs::bench

@@ -1,0 +1,127 @@
+// config: one YAML file and --set overrides in, immutable plain structs out.
+//
+// Strict: an unknown or duplicate key, a wrong type, a value out of range or a contradiction is an
+// error with file:line:column and, for a misspelt key, a suggestion. All errors of a file are
+// reported at once. Relative paths are relative to the file that names them.
+// docs/CONFIG.md gives meaning, default and cost of every key. In the file a size has its unit in
+// the value, not in the key: memory_bytes is `memory: 64MiB`.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dhisparse/tensor.h"  // RowFormat
+
+namespace dhs {
+
+enum class BackendKind { kAuto, kCpu, kCuda };
+enum class ResidencyMode { kAdaptive, kFixed, kResident };
+
+struct ModelConfig {
+  std::string path;         // a Hugging Face directory; absolute after loading
+  std::string name;         // how clients see it; default: the directory's last component
+  int64_t max_context = 0;  // tokens per sequence; 0: what the checkpoint says
+};
+
+struct DeviceConfig {
+  BackendKind backend = BackendKind::kAuto;
+  int64_t memory_bytes = int64_t{64} << 20;  // the pool of chunks (CPU: weights lie beside it)
+  int64_t chunk_bytes = int64_t{2} << 20;    // the unit that moves between owners
+  int num_threads = 0;                       // CPU backend; 0: every core of the process
+};
+
+struct HostConfig {
+  int64_t pool_bytes = int64_t{256} << 20;  // the arena of host blocks
+};
+
+struct KvConfig {
+  RowFormat row_format = RowFormat::kBf16;
+  RowFormat index_format = RowFormat::kBf16;
+};
+
+struct ResidencyConfig {
+  ResidencyMode mode = ResidencyMode::kAdaptive;
+  int64_t fixed_rows_per_request = 4096;  // mode fixed: per index group and running request
+};
+
+struct SchedulerConfig {
+  int max_running = 32;          // running requests
+  int max_batched_tokens = 512;  // query rows of one step
+  int max_queued_requests = 1024;
+  int64_t max_queued_tokens = int64_t{8} << 20;  // prompt tokens waiting in the queue
+};
+
+struct LimitsConfig {
+  int64_t max_message_bytes = int64_t{64} << 20;
+  int64_t max_prompt_tokens = int64_t{1} << 20;
+  int64_t max_prompt_bytes = int64_t{32} << 20;  // of a text prompt
+  int max_stop_strings = 16;
+  int max_stop_string_bytes = 256;
+  int max_stop_token_ids = 64;
+  int max_logprobs = 20;
+  int max_streams_per_connection = 256;
+  absl::Duration max_request_time = absl::InfiniteDuration();
+};
+
+struct ServerConfig {
+  std::string listen = "127.0.0.1:50051";
+  bool reflection = true;
+  absl::Duration drain_timeout = absl::Seconds(120);
+};
+
+struct LogConfig {
+  std::string level = "info";  // debug | info | warning | error
+};
+
+struct EngineConfig {
+  ModelConfig model;
+  DeviceConfig device;
+  HostConfig host;
+  KvConfig kv;
+  ResidencyConfig residency;
+  SchedulerConfig scheduler;
+  LimitsConfig limits;
+  ServerConfig server;
+  LogConfig log;
+};
+
+// Where the value of a key came from, for --print-config.
+struct ConfigValue {
+  std::string key;     // "residency.mode"
+  std::string value;   // as a YAML scalar
+  std::string source;  // "default", "--set" or the place of the value, "demo.yaml:12:9"
+};
+
+struct LoadedConfig {
+  EngineConfig config;
+  std::vector<ConfigValue> provenance;  // every key, in the order of the structs above
+};
+
+// Loads `path`, then applies `overrides` ("residency.mode=fixed"; values are YAML scalars; the last
+// of a key wins), then validates. model.path becomes absolute: relative to the directory of the
+// file or, from an override, to the working directory. Whether it exists is not checked here.
+//
+// INVALID_ARGUMENT carries one line per error, the file's by position and then the overrides':
+//   demo.yaml:12:9: residency.mode: what is wrong, the limit; what to do
+//   --set residency.mod=fixed: what is wrong; what to do
+// The name of the file is `path` as given. A wrong value is reported at the value; an unknown or
+// duplicate key, or one that contradicts another, at the key. NOT_FOUND when the file cannot be
+// read. Thread-safe; reads nothing but the file and the working directory.
+absl::StatusOr<LoadedConfig> load_config(const std::string& path,
+                                         const std::vector<std::string>& overrides);
+
+// The effective configuration as YAML that load_config reads back, each value with its source.
+std::string print_config(const LoadedConfig& loaded);
+
+// "64MiB", "1.5GiB", "4096", "2MB" -> bytes. A fraction (up to six digits) is rounded down to whole
+// bytes. INVALID_ARGUMENT when malformed or above 2^63 - 1.
+absl::StatusOr<int64_t> parse_bytes(std::string_view text);
+// "30s", "25ms", "1.5h", "inf" (units us, ms, s, m, h). Rounded down to whole microseconds.
+absl::StatusOr<absl::Duration> parse_duration(std::string_view text);
+
+}  // namespace dhs

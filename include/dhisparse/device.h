@@ -1,0 +1,128 @@
+// device: memory, streams and threads behind one interface. No CUDA type is visible above it.
+//
+// Everything large is reserved at start-up and pre-touched; nothing allocates inside a step.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "dhisparse/base.h"
+#include "dhisparse/config.h"
+#include "dhisparse/stream.h"
+#include "dhisparse/tensor.h"
+
+namespace dhs {
+
+// Owns one reserved range; zero-filled, 4 KiB aligned, freed by the destructor.
+class MemoryRange {
+ public:
+  MemoryRange() = default;
+  MemoryRange(std::byte* data, int64_t bytes, std::function<void(std::byte*, int64_t)> release)
+      : data_(data), bytes_(bytes), release_(std::move(release)) {}
+  MemoryRange(MemoryRange&& other) noexcept { swap(other); }
+  MemoryRange& operator=(MemoryRange&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~MemoryRange() {
+    if (data_ != nullptr) release_(data_, bytes_);
+  }
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  void swap(MemoryRange& other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(release_, other.release_);
+  }
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+  std::function<void(std::byte*, int64_t)> release_;
+};
+
+// One accelerator, or the CPU acting as one. Used by the engine thread only.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual BackendKind kind() const = 0;
+  // "cpu (2 threads, avx512bf16)": for the log and the state report.
+  virtual std::string description() const = 0;
+
+  // Device memory. RESOURCE_EXHAUSTED names what was asked for and what the machine has.
+  virtual absl::StatusOr<MemoryRange> allocate(int64_t bytes) = 0;
+  // Host memory that the device can read directly: pinned for CUDA, ordinary for the CPU.
+  virtual absl::StatusOr<MemoryRange> allocate_host(int64_t bytes) = 0;
+
+  virtual Stream stream() = 0;
+  // Returns when all work launched so far is done.
+  virtual void synchronize() = 0;
+};
+
+// Picks and opens the backend `config` asks for. `auto` takes CUDA when a usable GPU is found and
+// the CPU otherwise, and logs why; asking for a backend that is not usable is FAILED_PRECONDITION.
+absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceConfig& config);
+
+// Lays several arrays out in one reservation: run the same layout once to measure, once to place.
+class ArenaCarver {
+ public:
+  explicit ArenaCarver(std::byte* base) : base_(base) {}
+
+  // The next array of `count` T; null data while measuring.
+  template <class T>
+  TensorView<T, 1> take(int64_t count) {
+    T* data = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + bytes_);
+    bytes_ += round_up(count * static_cast<int64_t>(sizeof(T)), kAlignment);
+    return view(data, count);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  static constexpr int64_t kAlignment = 64;
+  std::byte* base_;
+  int64_t bytes_ = 0;
+};
+
+// Calls layout(carver) twice; the arrays of the second call lie in the returned range.
+template <class Layout>
+absl::StatusOr<MemoryRange> carve(Device& device, const Layout& layout) {
+  ArenaCarver measure(nullptr);
+  layout(measure);
+  DHS_ASSIGN_OR_RETURN(MemoryRange range, device.allocate(measure.bytes()));
+  ArenaCarver place(range.data());
+  layout(place);
+  return range;
+}
+
+// ---- Threads of the CPU backend -----------------------------------------------------------------
+
+// Sets how many threads parallel_for uses from now on (0: all cores of this process). Called once,
+// by the CPU device; kernels never call it.
+void set_num_kernel_threads(int num_threads);
+int num_kernel_threads();
+
+// Calls body(begin, end) over pieces of [0, count), at most `grain` items each, on several threads,
+// and returns when all are done. The pieces do not depend on the number of threads, so a body whose
+// pieces are independent gives the same bits on any machine. Nested calls run on the caller.
+void parallel_for(int64_t count, int64_t grain,
+                  const std::function<void(int64_t begin, int64_t end)>& body);
+
+// Instruction sets the CPU kernels are compiled for, in rising order.
+enum class CpuIsa { kBase, kAvx2, kAvx512, kAvx512Bf16 };
+// The best one this machine runs, or what DHS_CPU_ISA (base | avx2 | avx512 | avx512bf16) caps it
+// to.
+CpuIsa cpu_isa();
+bool cpu_supports(CpuIsa isa);
+const char* cpu_isa_name(CpuIsa isa);
+
+}  // namespace dhs

@@ -1,0 +1,103 @@
+// engine: requests in, tokens out.
+//
+// One engine thread owns scheduler, KV accounting and model; it runs plan -> execute -> commit
+// until stopped. Everything else reaches it through bounded queues. Results leave on one output
+// thread, so a slow sink delays other sinks but never a step.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dhisparse/base.h"
+#include "dhisparse/config.h"
+#include "dhisparse/sampling.h"
+#include "dhisparse/scheduler.h"
+
+namespace dhs {
+
+// Called on the engine's output thread, in order; on_finished is the last call, exactly once.
+class TokenSink {
+ public:
+  virtual ~TokenSink() = default;
+  virtual void on_tokens(const std::vector<TokenOutput>& tokens) = 0;
+  virtual void on_finished(const Finished& finished) = 0;
+};
+
+struct GroupState {  // one index group's row cache
+  int32_t first_layer = 0;
+  int32_t num_layers = 0;
+  int64_t record_bytes = 0;
+  int64_t capacity_rows = 0;
+  int64_t resident_rows = 0;
+  int64_t chunks = 0;
+  // Counters since start.
+  int64_t rows_selected = 0;  // (query row, row) pairs
+  int64_t rows_hit = 0;       // distinct rows of a pass that were resident
+  int64_t rows_missed = 0;    // distinct rows of a pass that were fetched from the host
+  int64_t fetched_bytes = 0;
+  int64_t rows_evicted = 0;
+  int64_t rows_released = 0;
+};
+
+struct EngineState {
+  std::string model_name;
+  std::string device;
+  std::string residency_mode;
+  bool link_emulated = false;
+  int64_t steps = 0;
+  int64_t running_requests = 0;
+  int64_t queued_requests = 0;
+  int64_t queued_tokens = 0;
+  int64_t peak_running_requests = 0;
+  int64_t finished_requests = 0;
+  int64_t prompt_tokens = 0;  // processed since start
+  int64_t generated_tokens = 0;
+  int64_t device_pool_bytes = 0;
+  int64_t device_index_bytes = 0;
+  int64_t device_row_cache_bytes = 0;
+  int64_t host_pool_bytes = 0;
+  int64_t host_used_bytes = 0;
+  int64_t chunk_bytes = 0;
+  int64_t chunks_free = 0;
+  std::vector<GroupState> groups;
+};
+
+struct ModelInfo {
+  std::string name;
+  int64_t max_context = 0;  // tokens, prompt and completion together
+  int64_t vocab_size = 0;
+  std::vector<TokenId> eos_token_ids;
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual const ModelInfo& model_info() const = 0;
+
+  // Queues a request. INVALID_ARGUMENT: the request can never run as asked. RESOURCE_EXHAUSTED: the
+  // queue is full, or the configured memory can never hold it. UNAVAILABLE: draining. After OK the
+  // sink gets exactly one on_finished, whatever happens. Any thread.
+  virtual absl::StatusOr<RequestId> submit(GenerateRequest request,
+                                           std::shared_ptr<TokenSink> sink) = 0;
+
+  // Ends the request within one step and frees all its memory; unknown ids are ignored. Any thread.
+  virtual void cancel(RequestId request) = 0;
+
+  // As of the last finished step. Any thread.
+  virtual EngineState state() const = 0;
+
+  // Refuses new requests, waits for the running ones at most `timeout`, cancels the rest, stops the
+  // threads. Any thread but the engine's own; later calls return at once.
+  virtual void drain(absl::Duration timeout) = 0;
+};
+
+// Loads the model, reserves all memory and starts the threads.
+absl::StatusOr<std::unique_ptr<Engine>> start_engine(const EngineConfig& config);
+
+}  // namespace dhs

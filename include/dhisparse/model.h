@@ -1,0 +1,93 @@
+// model: checkpoints and the forward pass of the target families.
+//
+// A target computes; it owns weights and activations, never KV. All KV goes through the KvStore.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dhisparse/base.h"
+#include "dhisparse/device.h"
+#include "dhisparse/store.h"
+#include "dhisparse/tensor.h"
+
+namespace dhs {
+
+struct ModelDescription {
+  std::string family;  // the checkpoint's model_type
+  int64_t vocab_size = 0;
+  int64_t max_position = 0;
+  std::vector<TokenId> eos_token_ids;
+  std::vector<int32_t> layers_per_group;  // index groups, in layer order
+  int32_t latent_dim = 0;                 // of a row
+  int32_t rope_dim = 0;                   // of a row
+  int32_t index_dim = 0;                  // of an index key
+  int32_t top_k = 0;
+};
+
+enum class MathPrecision { kAuto, kF32, kBf16 };  // auto: f32 for f32 weights, bf16 otherwise
+
+struct ModelOptions {
+  MathPrecision precision = MathPrecision::kAuto;
+  int64_t max_query_rows = 0;  // of one forward
+  int64_t max_logit_rows = 0;  // rows of one forward that want logits
+  int64_t max_context = 0;     // highest position + 1
+};
+
+// One forward pass. Row i holds token tokens[i] at rows.positions[i] of its sequence.
+struct TokenBatch {
+  TensorView<const TokenId, 1> tokens;  // [num_rows]
+  QueryRows rows;
+  TensorView<const int32_t, 1> logit_rows;  // [num_logit_rows] ascending row indices
+};
+
+// Points of the forward pass that tests and draft models can look at.
+enum class Tap {
+  kIndexQuery,     // [num_rows, index_num_heads * index_dim], rotated
+  kIndexKey,       // [num_rows, index_dim], rotated
+  kLatent,         // [num_rows, latent_dim], normalised
+  kRopeKey,        // [num_rows, rope_dim], rotated
+  kAttentionOut,   // [num_rows, hidden], after the output projection
+  kRouterWeights,  // [num_rows, experts_per_token]
+  kLayerOut,       // [num_rows, hidden], the residual stream after the layer
+};
+
+class TapObserver {
+ public:
+  virtual ~TapObserver() = default;
+  // Valid during the call only.
+  virtual void on_tensor(Tap tap, int layer, TensorView<const float, 2> value) = 0;
+  // Index scores of rows [first_row, ...), valid up to each row's position.
+  virtual void on_scores(int layer, int64_t first_row, TensorView<const float, 2> scores) = 0;
+  virtual void on_selection(int layer, TensorView<const int32_t, 2> selection) = 0;
+  virtual void on_experts(int layer, TensorView<const int32_t, 2> experts) = 0;
+};
+
+class TargetModel {
+ public:
+  virtual ~TargetModel() = default;
+
+  virtual const ModelDescription& description() const = 0;
+
+  // Runs the batch: writes its KV through `kv` and leaves the logits of batch.logit_rows in
+  // logits() until the next call. The store must have begun a step with batch.rows. `taps` may be
+  // null. A row's logits depend on its sequence's tokens only: not on the other rows of the batch,
+  // on how the prompt was cut, or on what was resident.
+  virtual void forward(const TokenBatch& batch, KvStore& kv, TapObserver* taps) = 0;
+
+  virtual TensorView<const float, 2> logits() const = 0;  // [num_logit_rows, vocab_size]
+};
+
+// What a Hugging Face directory says of itself, without loading weights.
+absl::StatusOr<ModelDescription> describe_model(const std::string& directory);
+
+// Loads weights, packs them for `device` and reserves activations for the limits in `options`.
+absl::StatusOr<std::unique_ptr<TargetModel>> load_target_model(const std::string& directory,
+                                                               Device& device,
+                                                               const ModelOptions& options);
+
+}  // namespace dhs

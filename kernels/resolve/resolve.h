@@ -1,0 +1,129 @@
+// resolve: selected positions -> slots of one index group's row cache.
+//
+// The row cache of an index group holds records, keyed by host row and shared by all requests. This
+// header is the policy's one specification; resolve_cpu.cc is its sequential reference. The same
+// arrays serve the CPU version, the CUDA version and the simulator (which has no record bytes).
+//
+// State. slot_of maps every host row to its slot or kAbsent; owner_of is its inverse; last_used is
+// the tick of the row's last selection. A tick is one resolve pass: it grows by one for each pass
+// and each claim, so "stamped with the current tick" means "needed by the pass that is running".
+//
+// Passes.
+//   resolve   every selected row gets a slot. A hit is stamped. A miss is claimed once, however
+//   many
+//             query rows want it, is stamped, and becomes one FetchOrder.
+//   claim     rows about to be written (this step's tokens) get slots without a fetch, as far as
+//   slots
+//             not stamped with the current tick go round; the rest stay absent, which is correct:
+//             their bytes are in the host block.
+//   invalidate rows whose host block is being reused lose their slots.
+//   add       the next segment's slots become live and free.
+//   release   the slots of the last segment leave the cache; its rows stamped since
+//   `protected_tick`
+//             move to other slots (one MoveOrder each), the others are dropped.
+// Live slots are always [0, num_live): segments come and go at the end only.
+//
+// Victim choice (sampled clock): kNumCandidates live slots, a stride apart, starting at the clock
+// hand; the one with the oldest stamp loses, never one stamped at or after the pass's own tick; the
+// hand advances by one per choice. Samples far apart in the cache have unrelated ages, so the
+// victim is close to the least recently used one, and a choice costs O(1) loads, whatever the
+// capacity.
+//
+// Invariants (check_row_cache): slot_of and owner_of are inverse; every live slot is either owned
+// or in the free ring, once; no pass evicts a slot stamped with its own tick.
+//
+// Cost: O(selected + misses * kNumCandidates) loads. Deterministic: orders appear in the order in
+// which the selection first names their rows.
+#pragma once
+
+#include <cstdint>
+
+#include "dhisparse/stream.h"
+#include "dhisparse/tensor.h"
+
+namespace dhs {
+
+inline constexpr int32_t kAbsent = -1;   // slot_of: not resident
+inline constexpr int64_t kNoOwner = -1;  // owner_of: empty
+inline constexpr int kNumCandidates = 16;
+
+struct RowCacheHead {
+  uint32_t tick = 0;     // of the latest pass
+  int32_t hand = 0;      // clock hand, a slot
+  int32_t num_live = 0;  // slots that have memory: [0, num_live)
+  int32_t num_free = 0;  // entries of the free ring
+};
+
+// Arrays of one index group. All of one memory (device, host or simulator); plain data.
+struct RowCacheState {
+  TensorView<int32_t, 1> slot_of;     // [num_host_rows]
+  TensorView<int64_t, 1> owner_of;    // [max_num_slots] host row or kNoOwner
+  TensorView<uint32_t, 1> last_used;  // [max_num_slots]
+  TensorView<int32_t, 1> free_ring;   // [max_num_slots] the first num_free entries (a stack)
+  RowCacheHead* head = nullptr;
+  int32_t slots_per_segment = 1;  // a segment is one chunk's worth of slots
+};
+
+struct FetchOrder {
+  int64_t host_row;
+  int32_t slot;
+};
+struct MoveOrder {
+  int32_t from_slot;
+  int32_t to_slot;
+};
+
+struct ResolveCounters {
+  int64_t selected = 0;  // entries of the selection, padding aside
+  int64_t hit = 0;       // distinct rows of the pass that were resident
+  int64_t missed = 0;    // distinct rows of the pass that were not
+  int64_t evicted = 0;   // owned slots taken from another row
+};
+
+struct ResolveParams {
+  RowCacheState cache;
+  TensorView<const int32_t, 2> selection;        // [num_query_rows, top_k] positions, -1 padded
+  TensorView<const int32_t, 1> sequence_of_row;  // [num_query_rows]
+  TensorView<const int32_t, 2> block_table;      // [num_sequences, max_num_blocks] host blocks
+  int32_t block_tokens = 64;
+  TensorView<int32_t, 2> slots;         // out: [num_query_rows, top_k], -1 padded
+  TensorView<FetchOrder, 1> misses;     // out: capacity >= distinct rows
+  int32_t* num_misses = nullptr;        // out
+  ResolveCounters* counters = nullptr;  // in/out: added to
+  // in/out, added to; null to skip: [num_sequences]. A miss counts for the sequence that names it
+  // first.
+  int64_t* selected_of_sequence = nullptr;
+  int64_t* missed_of_sequence = nullptr;
+};
+
+// Precondition: the distinct rows of the selection fit in num_live slots (the caller tiles the
+// query rows so that they do). Violating it is a bug and stops the process.
+void launch_resolve(const ResolveParams& params, Stream stream);
+
+struct ClaimParams {
+  RowCacheState cache;
+  TensorView<const int64_t, 1> host_rows;  // [num_rows] distinct
+  ResolveCounters* counters = nullptr;     // in/out: evicted only
+};
+void launch_claim(const ClaimParams& params, Stream stream);
+
+// Drops the rows of [first_host_row, first_host_row + num_rows) from the cache.
+void launch_invalidate(const RowCacheState& cache, int64_t first_host_row, int64_t num_rows,
+                       Stream stream);
+
+// Makes the next slots_per_segment slots live and free (their chunk has arrived).
+void launch_add_segment(const RowCacheState& cache, Stream stream);
+
+struct ReleaseParams {  // of the last live segment
+  RowCacheState cache;
+  uint32_t protected_tick = 0;     // rows stamped at or after it may evict others
+  TensorView<MoveOrder, 1> moves;  // out: capacity >= slots_per_segment; to_slot is live after
+  int32_t* num_moves = nullptr;    // out: copy these before the chunk changes hands
+  int64_t* num_dropped = nullptr;  // in/out: rows that lost their slot
+};
+void launch_release_segment(const ReleaseParams& params, Stream stream);
+
+// Verifies the invariants above; the text of the first violation, or nullptr. O(slots + host rows).
+const char* check_row_cache(const RowCacheState& cache);
+
+}  // namespace dhs

@@ -1,0 +1,57 @@
+// sampling: the next token of each row from its logits.
+//
+// Order: token masks (-inf) -> greedy when temperature == 0 (largest logit, ties to the lowest id)
+// -> divide by temperature -> top_k -> softmax -> top_p -> min_p -> draw.
+//   top_k: keep the k largest (0: all), ties at the cut to the lowest id.
+//   top_p: keep the shortest prefix, in descending order, whose sum reaches top_p (1: off).
+//   min_p: keep tokens with probability >= min_p * the largest probability.
+// Descending order is by logit, ties to the lowest id; every filter keeps a prefix of it. The draw
+// inverts the cumulative sum over the kept prefix at u = uniform(seed, sequence_idx, position).
+// Exponentials in f32 (relative error 2e-7), sums in f64. u is a counter-based hash
+// (Philox4x32-10), so a draw depends on its row and key only: not on the batch, the step,
+// preemption or threads. logprob reports log softmax of the raw logits (before temperature, after
+// the masks).
+//
+// Any logits are legal: NaN counts as -inf, +inf as the largest float. A row that leaves nothing to
+// draw (everything masked or NaN) gives token 0 with logprob -inf. Zero rows are legal.
+// Cost: a few passes over the vocabulary, no sort: a histogram over the leading bits of the logits
+// finds the few tokens near a cut, and only those are sorted. Scratch per thread: 8 bytes per
+// vocabulary entry and 768 KiB.
+#pragma once
+
+#include "dhisparse/stream.h"
+#include "dhisparse/tensor.h"
+
+namespace dhs {
+
+struct RowSampling {         // what one row asks for; validated above
+  float temperature = 0.0f;  // >= 0, finite
+  float top_p = 1.0f;        // (0, 1]
+  float min_p = 0.0f;        // [0, 1]
+  int32_t top_k = 0;         // 0: off
+  uint64_t seed = 0;
+  uint32_t sequence_idx = 0;
+  uint32_t position = 0;                   // of the token being drawn
+  int32_t num_logprobs = 0;                // alternatives wanted beside the drawn token
+  const int32_t* masked_tokens = nullptr;  // tokens that may not be drawn (min_tokens masks EOS)
+  int32_t num_masked_tokens = 0;
+};
+
+struct BatchSamplingParams {
+  TensorView<const float, 2> logits;      // [num_rows, vocab_size], columns contiguous
+  TensorView<const RowSampling, 1> rows;  // [num_rows]
+  TensorView<int32_t, 1> tokens;          // out: [num_rows]
+  TensorView<float, 1> logprobs;          // out: [num_rows] of the drawn token
+  // out: [num_rows, max num_logprobs], the likeliest first, ties to the lowest id. Padded with
+  // token -1 and logprob 0 beyond a row's num_logprobs and beyond the tokens that can be drawn.
+  TensorView<int32_t, 2> top_tokens;
+  TensorView<float, 2> top_logprobs;
+};
+void launch_sampling(const BatchSamplingParams& params, Stream stream);
+// Sorts everything and computes in f64. Draws agree unless u falls within 1e-6 of a boundary.
+void sampling_ref(const BatchSamplingParams& params);
+
+// Uniform in [0, 1), 32 bits of resolution, from the counter above.
+double uniform(uint64_t seed, uint32_t sequence_idx, uint32_t position);
+
+}  // namespace dhs

@@ -1,0 +1,7 @@
+#include "kernels/sparse_attention/sparse_attention_f32.h"
+
+namespace dhs {
+
+AttentionTable attention_table_avx2() { return kTable; }
+
+}  // namespace dhs

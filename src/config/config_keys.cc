@@ -1,0 +1,202 @@
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+
+#include "src/config/config_key.h"
+#include "src/config/key_types.h"
+#include "src/config/suggest.h"
+
+namespace dhs {
+namespace {
+
+constexpr int64_t kKiB = int64_t{1} << 10;
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int64_t kTiB = int64_t{1} << 40;
+// Positions are 32 bits wide; half the range leaves room for their sums.
+constexpr int64_t kMaxTokens = int64_t{1} << 30;
+
+using Keys = std::vector<ConfigKey>;
+
+Keys model_keys() {
+  constexpr auto kModel = &EngineConfig::model;
+  Keys keys = {
+      directory_key("model.path", Field{kModel, &ModelConfig::path}),
+      text_key("model.name", Field{kModel, &ModelConfig::name}),
+      integer_key("model.max_context", Field{kModel, &ModelConfig::max_context}, {0, kMaxTokens}),
+  };
+  keys[0].required = true;
+  return keys;
+}
+
+Keys memory_keys() {
+  constexpr auto kDevice = &EngineConfig::device;
+  constexpr auto kKv = &EngineConfig::kv;
+  constexpr auto kResidency = &EngineConfig::residency;
+  const std::vector<std::pair<std::string, BackendKind>> backends = {
+      {"auto", BackendKind::kAuto}, {"cpu", BackendKind::kCpu}, {"cuda", BackendKind::kCuda}};
+  const std::vector<std::pair<std::string, RowFormat>> formats = {
+      {"f32", RowFormat::kF32}, {"bf16", RowFormat::kBf16}, {"fp8", RowFormat::kFp8}};
+  const std::vector<std::pair<std::string, ResidencyMode>> modes = {
+      {"adaptive", ResidencyMode::kAdaptive},
+      {"fixed", ResidencyMode::kFixed},
+      {"resident", ResidencyMode::kResident}};
+  return {
+      choice_key("device.backend", Field{kDevice, &DeviceConfig::backend}, backends),
+      size_key("device.memory", Field{kDevice, &DeviceConfig::memory_bytes},
+               {.min = 64 * kKiB, .max = 16 * kTiB}),
+      size_key("device.chunk", Field{kDevice, &DeviceConfig::chunk_bytes},
+               {.min = 4 * kKiB, .max = kGiB, .step = 4 * kKiB}),
+      integer_key("device.threads", Field{kDevice, &DeviceConfig::num_threads}, {0, 1024}),
+      size_key("host.pool", Field{&EngineConfig::host, &HostConfig::pool_bytes},
+               {.min = kMiB, .max = 64 * kTiB}),
+      choice_key("kv.row_format", Field{kKv, &KvConfig::row_format}, formats),
+      choice_key("kv.index_format", Field{kKv, &KvConfig::index_format}, formats),
+      choice_key("residency.mode", Field{kResidency, &ResidencyConfig::mode}, modes),
+      integer_key("residency.fixed_rows_per_request",
+                  Field{kResidency, &ResidencyConfig::fixed_rows_per_request}, {1, kMaxTokens}),
+  };
+}
+
+Keys scheduler_keys() {
+  constexpr auto kScheduler = &EngineConfig::scheduler;
+  return {
+      integer_key("scheduler.max_running", Field{kScheduler, &SchedulerConfig::max_running},
+                  {1, 65536}),
+      integer_key("scheduler.max_batched_tokens",
+                  Field{kScheduler, &SchedulerConfig::max_batched_tokens}, {1, 1 << 20}),
+      integer_key("scheduler.max_queued_requests",
+                  Field{kScheduler, &SchedulerConfig::max_queued_requests}, {1, 1 << 20}),
+      integer_key("scheduler.max_queued_tokens",
+                  Field{kScheduler, &SchedulerConfig::max_queued_tokens}, {1, int64_t{1} << 40}),
+  };
+}
+
+Keys limits_keys() {
+  constexpr auto kLimits = &EngineConfig::limits;
+  return {
+      size_key("limits.max_message", Field{kLimits, &LimitsConfig::max_message_bytes},
+               {.min = kKiB, .max = kGiB}),
+      integer_key("limits.max_prompt_tokens", Field{kLimits, &LimitsConfig::max_prompt_tokens},
+                  {1, kMaxTokens}),
+      size_key("limits.max_prompt", Field{kLimits, &LimitsConfig::max_prompt_bytes},
+               {.min = 1, .max = kGiB}),
+      integer_key("limits.max_stop_strings", Field{kLimits, &LimitsConfig::max_stop_strings},
+                  {0, 1024}),
+      size_key("limits.max_stop_string", Field{kLimits, &LimitsConfig::max_stop_string_bytes},
+               {.min = 1, .max = 64 * kKiB}),
+      integer_key("limits.max_stop_token_ids", Field{kLimits, &LimitsConfig::max_stop_token_ids},
+                  {0, 65536}),
+      integer_key("limits.max_logprobs", Field{kLimits, &LimitsConfig::max_logprobs}, {0, 1024}),
+      integer_key("limits.max_streams_per_connection",
+                  Field{kLimits, &LimitsConfig::max_streams_per_connection}, {1, 1 << 20}),
+      duration_key("limits.max_request_time", Field{kLimits, &LimitsConfig::max_request_time},
+                   absl::Milliseconds(1)),
+  };
+}
+
+Keys server_keys() {
+  constexpr auto kServer = &EngineConfig::server;
+  const std::vector<std::pair<std::string, std::string>> levels = {
+      {"debug", "debug"}, {"info", "info"}, {"warning", "warning"}, {"error", "error"}};
+  return {
+      host_port_key("server.listen", Field{kServer, &ServerConfig::listen}),
+      bool_key("server.reflection", Field{kServer, &ServerConfig::reflection}),
+      duration_key("server.drain_timeout", Field{kServer, &ServerConfig::drain_timeout},
+                   absl::ZeroDuration()),
+      choice_key("log.level", Field{&EngineConfig::log, &LogConfig::level}, levels),
+  };
+}
+
+std::string_view leaf_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+// Names that may stand where `name` stands, without their section.
+std::vector<std::string> siblings(std::string_view section) {
+  if (section.empty()) {
+    std::vector<std::string> names = config_sections();
+    names.push_back(kSchemaVersionKey);
+    return names;
+  }
+  std::vector<std::string> leaves;
+  for (const ConfigKey& key : config_keys()) {
+    if (section_of(key.name) == section) leaves.emplace_back(leaf_of(key.name));
+  }
+  return leaves;
+}
+
+std::optional<std::string> suggest_name(std::string_view name) {
+  const std::string_view section = section_of(name);
+  // The right key in the wrong section.
+  for (const ConfigKey& key : config_keys()) {
+    if (leaf_of(key.name) == leaf_of(name)) return key.name;
+  }
+  const std::string prefix = section.empty() ? "" : absl::StrCat(to_absl(section), ".");
+  if (const auto close = nearest(leaf_of(name), siblings(section))) return prefix + *close;
+  if (section.empty()) return std::nullopt;
+  // The right key in a misspelt section.
+  std::vector<std::string> names;
+  for (const ConfigKey& key : config_keys()) names.push_back(key.name);
+  return nearest(name, names);
+}
+
+}  // namespace
+
+const std::vector<ConfigKey>& config_keys() {
+  static const Keys kKeys = [] {
+    Keys all;
+    for (Keys keys :
+         {model_keys(), memory_keys(), scheduler_keys(), limits_keys(), server_keys()}) {
+      std::move(keys.begin(), keys.end(), std::back_inserter(all));
+    }
+    return all;
+  }();
+  return kKeys;
+}
+
+const ConfigKey* find_config_key(std::string_view name) {
+  for (const ConfigKey& key : config_keys()) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+const std::vector<std::string>& config_sections() {
+  static const std::vector<std::string> kSections = [] {
+    std::vector<std::string> sections;
+    for (const ConfigKey& key : config_keys()) {
+      const std::string_view section = section_of(key.name);
+      if (sections.empty() || sections.back() != section) sections.emplace_back(section);
+    }
+    return sections;
+  }();
+  return kSections;
+}
+
+bool is_config_section(std::string_view name) {
+  const std::vector<std::string>& sections = config_sections();
+  return std::find(sections.begin(), sections.end(), name) != sections.end();
+}
+
+std::string_view section_of(std::string_view name) {
+  const size_t dot = name.find('.');
+  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
+}
+
+std::string keys_of_section(std::string_view section) {
+  return absl::StrJoin(siblings(section), ", ");
+}
+
+UnknownKey explain_unknown_key(std::string_view name) {
+  if (const std::optional<std::string> meant = suggest_name(name)) {
+    return {*meant, absl::StrCat("unknown key; did you mean '", *meant, "'?")};
+  }
+  const std::string_view section = section_of(name);
+  if (is_config_section(section)) {
+    return {"", absl::StrCat("unknown key; the keys of '", to_absl(section),
+                             "' are: ", keys_of_section(section))};
+  }
+  return {"",
+          absl::StrCat("unknown key; the sections are: ", absl::StrJoin(config_sections(), ", "))};
+}
+
+}  // namespace dhs

@@ -1,0 +1,81 @@
+#include "cpu_device.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "dhisparse/base.h"
+
+namespace dhs {
+namespace {
+
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+
+void unmap(std::byte* data, int64_t bytes) { munmap(data, static_cast<size_t>(bytes)); }
+
+// What this process may still take: the machine's available memory, or less if its cgroup says so.
+int64_t available_memory_bytes() {
+  int64_t available = INT64_MAX;
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string key; meminfo >> key;) {
+    int64_t kib = 0;
+    if (key == "MemAvailable:" && meminfo >> kib) available = kib << 10;
+  }
+  int64_t limit = 0;
+  int64_t used = 0;
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
+  std::ifstream used_file("/sys/fs/cgroup/memory.current");
+  if (limit_file >> limit && used_file >> used) available = std::min(available, limit - used);
+  return available;
+}
+
+// Touches one byte of every page, so that the step loop never meets a page fault.
+void touch(std::byte* data, int64_t bytes) {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  parallel_for(ceil_div(bytes, page), 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      reinterpret_cast<volatile std::byte*>(data)[i * page] = std::byte{0};
+    }
+  });
+}
+
+absl::StatusOr<MemoryRange> reserve(int64_t bytes, const char* what) {
+  DHS_CHECK(bytes >= 0, what, " of ", bytes, " bytes");
+  if (bytes == 0) return MemoryRange();
+  const int64_t available = available_memory_bytes();
+  if (bytes > available) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        what, " of ", bytes, " bytes asked for, ", available,
+        " bytes available to this process; lower device.memory or host.pool, or free memory"));
+  }
+  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, " of ", bytes, " bytes: ", std::strerror(errno)));
+  }
+  if (bytes >= kHugePageBytes) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  touch(static_cast<std::byte*>(data), bytes);
+  return MemoryRange(static_cast<std::byte*>(data), bytes, unmap);
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(int num_threads) { set_num_kernel_threads(num_threads); }
+
+std::string CpuDevice::description() const {
+  return absl::StrCat("cpu (", num_kernel_threads(), " threads, ", cpu_isa_name(cpu_isa()), ")");
+}
+
+absl::StatusOr<MemoryRange> CpuDevice::allocate(int64_t bytes) {
+  return reserve(bytes, "device memory");
+}
+
+absl::StatusOr<MemoryRange> CpuDevice::allocate_host(int64_t bytes) {
+  return reserve(bytes, "host memory");
+}
+
+}  // namespace dhs

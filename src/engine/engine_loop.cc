@@ -1,0 +1,287 @@
+#include "engine/engine_loop.h"
+
+#include <algorithm>
+#include <random>
+
+namespace dhs {
+namespace {
+
+constexpr size_t kMaxPendingOutputs = 4096;
+
+uint64_t random_seed() {
+  static thread_local std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+const char* mode_name(ResidencyMode mode) {
+  switch (mode) {
+    case ResidencyMode::kAdaptive:
+      return "adaptive";
+    case ResidencyMode::kFixed:
+      return "fixed";
+    case ResidencyMode::kResident:
+      return "resident";
+  }
+  return "?";
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(const EngineConfig& config, ModelInfo model, std::unique_ptr<KvManager> kv,
+                       std::unique_ptr<Executor> executor)
+    : config_(config),
+      model_(std::move(model)),
+      submissions_(config.scheduler.max_queued_requests + 1),
+      outputs_(kMaxPendingOutputs),
+      kv_(std::move(kv)),
+      executor_(std::move(executor)),
+      scheduler_(config.scheduler, *kv_, model_.eos_token_ids) {
+  publish_state();
+  output_thread_ = std::thread([this] { run_outputs(); });
+  engine_thread_ = std::thread([this] { run(); });
+}
+
+EngineLoop::~EngineLoop() { drain(absl::ZeroDuration()); }
+
+// ---- Any thread ---------------------------------------------------------------------------------
+
+absl::Status EngineLoop::validate_request(const GenerateRequest& request) const {
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  if (prompt_tokens == 0) {
+    return absl::InvalidArgumentError("the prompt has no tokens; at least 1 is needed");
+  }
+  if (prompt_tokens > config_.limits.max_prompt_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the prompt has ", prompt_tokens, " tokens; the limit is ",
+                     config_.limits.max_prompt_tokens, " (limits.max_prompt_tokens)"));
+  }
+  for (TokenId token : request.prompt) {
+    if (token < 0 || token >= model_.vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "prompt token ", token, " is outside the vocabulary (0 to ", model_.vocab_size - 1, ")"));
+    }
+  }
+  DHS_RETURN_IF_ERROR(validate(request.sampling, config_.limits, model_.vocab_size));
+  const int64_t total = prompt_tokens + request.sampling.max_tokens;
+  if (total > model_.max_context) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        prompt_tokens, " prompt tokens + max_tokens ", request.sampling.max_tokens, " = ", total,
+        " exceeds the context of ", model_.max_context, " tokens; shorten one of them"));
+  }
+  return kv_->fits(total);
+}
+
+absl::Status EngineLoop::reserve_queue_place(int64_t num_tokens) {
+  std::lock_guard lock(mutex_);
+  if (draining_) return absl::UnavailableError("the engine is draining");
+  const SchedulerConfig& limits = config_.scheduler;
+  const int64_t queued = state_.queued_requests + num_arriving_;
+  const int64_t queued_tokens = state_.queued_tokens + num_arriving_tokens_;
+  if (queued >= limits.max_queued_requests) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(queued, " requests are queued, the limit is ", limits.max_queued_requests,
+                     " (scheduler.max_queued_requests); retry later"));
+  }
+  if (queued_tokens + num_tokens > limits.max_queued_tokens) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        queued_tokens, " prompt tokens are queued, ", num_tokens, " more exceed the limit of ",
+        limits.max_queued_tokens, " (scheduler.max_queued_tokens); retry later"));
+  }
+  ++num_arriving_;
+  num_arriving_tokens_ += num_tokens;
+  ++num_unfinished_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RequestId> EngineLoop::submit(GenerateRequest request,
+                                             std::shared_ptr<TokenSink> sink) {
+  DHS_CHECK(sink != nullptr, "submit without a sink");
+  DHS_RETURN_IF_ERROR(validate_request(request));
+  DHS_RETURN_IF_ERROR(reserve_queue_place(static_cast<int64_t>(request.prompt.size())));
+  if (!request.sampling.seed.has_value()) request.sampling.seed = random_seed();
+  const RequestId id(++num_requests_);
+  // A place was reserved above, and the engine thread outlives every reservation.
+  auto arrival = std::make_unique<Submit>(Submit{id, std::move(request), std::move(sink)});
+  DHS_CHECK(submissions_.push(std::move(arrival)), "the engine stopped with a request arriving");
+  return id;
+}
+
+// A full queue needs no waking: the engine thread has work.
+void EngineLoop::wake() {
+  std::unique_ptr<Submit> nothing;
+  submissions_.try_push(nothing);
+}
+
+void EngineLoop::cancel(RequestId request) {
+  {
+    std::lock_guard lock(mutex_);
+    cancelled_.push_back(request);
+  }
+  wake();
+}
+
+EngineState EngineLoop::state() const {
+  std::lock_guard lock(mutex_);
+  return state_;
+}
+
+void EngineLoop::drain(absl::Duration timeout) {
+  std::lock_guard drain_lock(drain_mutex_);
+  if (!engine_thread_.joinable()) return;
+  {
+    std::unique_lock lock(mutex_);
+    draining_ = true;
+    auto nothing_left = [this] { return num_unfinished_ == 0; };
+    if (timeout == absl::InfiniteDuration()) {
+      all_finished_.wait(lock, nothing_left);
+    } else if (!all_finished_.wait_for(lock, absl::ToChronoNanoseconds(timeout), nothing_left)) {
+      log_warning("engine: cancelling ", num_unfinished_, " requests at the end of the drain");
+    }
+    cancel_all_ = true;
+    stop_ = true;
+  }
+  wake();
+  engine_thread_.join();
+  outputs_.close();
+  output_thread_.join();
+}
+
+// ---- Engine thread ------------------------------------------------------------------------------
+
+void EngineLoop::run() {
+  while (true) {
+    take_submissions();
+    std::vector<RequestUpdate> updates = apply_controls();
+    if (stopping_ && scheduler_.idle()) {
+      deliver(updates);
+      return;
+    }
+    step(std::move(updates));
+  }
+}
+
+// Waits when there is nothing to do; otherwise only takes what has arrived.
+void EngineLoop::take_submissions() {
+  auto enqueue = [this](std::unique_ptr<Submit> submit) {
+    if (submit == nullptr) return;
+    const auto num_tokens = static_cast<int64_t>(submit->request.prompt.size());
+    sinks_.emplace(submit->id, std::move(submit->sink));
+    scheduler_.enqueue(submit->id, std::move(submit->request));
+    std::lock_guard lock(mutex_);
+    --num_arriving_;
+    num_arriving_tokens_ -= num_tokens;
+    ++state_.queued_requests;
+    state_.queued_tokens += num_tokens;
+  };
+  if (scheduler_.idle() && !has_freed_memory_) {
+    if (auto submit = submissions_.pop()) enqueue(*std::move(submit));
+  }
+  while (auto submit = submissions_.try_pop()) enqueue(*std::move(submit));
+}
+
+// A cancel is asked for after its submit, so its request is with the scheduler, finished, or
+// arriving: the last kind stays on the list until it has arrived.
+std::vector<RequestUpdate> EngineLoop::apply_controls() {
+  std::vector<RequestId> cancelled;
+  bool cancel_all = false;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = stop_ && num_arriving_ == 0;
+    cancel_all = cancel_all_;
+    cancelled = cancelled_;
+    if (num_arriving_ == 0) cancelled_.clear();
+  }
+  if (cancel_all) cancelled = scheduler_.requests();
+  std::vector<RequestUpdate> updates;
+  for (RequestId id : cancelled) {
+    auto update = scheduler_.finish(id, FinishReason::kCancelled, absl::OkStatus());
+    if (update.has_value()) updates.push_back(*std::move(update));
+  }
+  return updates;
+}
+
+// One step; with nothing left to compute it still returns freed memory to its owners.
+void EngineLoop::step(std::vector<RequestUpdate> updates) {
+  const StepPlan plan = scheduler_.plan(absl::Now(), updates);
+  totals_.peak_running_requests = std::max(totals_.peak_running_requests, scheduler_.num_running());
+  const absl::StatusOr<StepResult> result = executor_->execute(plan);
+  if (result.ok()) {
+    scheduler_.commit(plan, *result, updates);
+  } else {
+    fail_step(plan, result.status(), updates);
+  }
+  totals_.steps += plan.work.empty() ? 0 : 1;
+  has_freed_memory_ = !plan.work.empty();
+  // The state first: who hears that a request finished may look at once.
+  count(updates);
+  publish_state();
+  deliver(updates);
+}
+
+void EngineLoop::fail_step(const StepPlan& plan, const absl::Status& error,
+                           std::vector<RequestUpdate>& updates) {
+  log_error("engine: step ", plan.step.value, " failed: ", error.ToString());
+  for (const SequenceWork& work : plan.work) {
+    auto update = scheduler_.finish(work.request, FinishReason::kError, error);
+    if (update.has_value()) updates.push_back(*std::move(update));
+  }
+}
+
+void EngineLoop::count(const std::vector<RequestUpdate>& updates) {
+  for (const RequestUpdate& update : updates) {
+    totals_.generated_tokens += std::ssize(update.tokens);
+    if (!update.finished.has_value()) continue;
+    ++totals_.finished_requests;
+    totals_.prompt_tokens += update.finished->usage.prompt_tokens;
+  }
+}
+
+void EngineLoop::deliver(std::vector<RequestUpdate>& updates) {
+  for (RequestUpdate& update : updates) {
+    const auto sink = sinks_.find(update.request);
+    DHS_CHECK(sink != sinks_.end(), "request ", update.request.value, " has no sink");
+    const bool is_last = update.finished.has_value();
+    outputs_.push({sink->second, std::move(update.tokens), std::move(update.finished)});
+    if (is_last) sinks_.erase(sink);
+  }
+}
+
+void EngineLoop::publish_state() {
+  EngineState state = totals_;
+  state.model_name = model_.name;
+  state.residency_mode = mode_name(config_.residency.mode);
+  executor_->describe(state);
+  const KvCapacity& capacity = kv_->capacity();
+  const KvUsage usage = kv_->usage();
+  state.running_requests = scheduler_.num_running();
+  state.queued_requests = scheduler_.num_queued();
+  state.queued_tokens = scheduler_.num_queued_tokens();
+  state.chunk_bytes = capacity.chunk_bytes;
+  state.chunks_free = usage.chunks_free;
+  state.device_pool_bytes = capacity.num_chunks * capacity.chunk_bytes;
+  state.device_index_bytes = usage.chunks_index * capacity.chunk_bytes;
+  for (size_t g = 0; g < state.groups.size(); ++g) {
+    state.groups[g].chunks = usage.chunks_rows[g];
+    state.device_row_cache_bytes += usage.chunks_rows[g] * capacity.chunk_bytes;
+  }
+  const int64_t block_bytes = kv_->geometry().host_block_bytes;
+  state.host_pool_bytes = capacity.num_host_blocks * block_bytes;
+  state.host_used_bytes = usage.host_blocks_used * block_bytes;
+  std::lock_guard lock(mutex_);
+  state_ = std::move(state);
+}
+
+// ---- Output thread ------------------------------------------------------------------------------
+
+void EngineLoop::run_outputs() {
+  while (std::optional<Output> output = outputs_.pop()) {
+    if (!output->tokens.empty()) output->sink->on_tokens(output->tokens);
+    if (!output->finished.has_value()) continue;
+    output->sink->on_finished(*output->finished);
+    output->sink.reset();
+    std::lock_guard lock(mutex_);
+    if (--num_unfinished_ == 0) all_finished_.notify_all();
+  }
+}
+
+}  // namespace dhs

@@ -1,0 +1,94 @@
+// The engine: one thread that plans, executes and commits, one thread that tells the sinks.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "dhisparse/engine.h"
+#include "dhisparse/kv.h"
+#include "dhisparse/scheduler.h"
+#include "engine/executor.h"
+
+namespace dhs {
+
+class EngineLoop final : public Engine {
+ public:
+  // `kv` and `executor` belong to the engine thread from here on.
+  EngineLoop(const EngineConfig& config, ModelInfo model, std::unique_ptr<KvManager> kv,
+             std::unique_ptr<Executor> executor);
+  ~EngineLoop() override;
+
+  const ModelInfo& model_info() const override { return model_; }
+  absl::StatusOr<RequestId> submit(GenerateRequest request,
+                                   std::shared_ptr<TokenSink> sink) override;
+  void cancel(RequestId request) override;
+  EngineState state() const override;
+  void drain(absl::Duration timeout) override;
+
+ private:
+  struct Submit {
+    RequestId id;
+    GenerateRequest request;
+    std::shared_ptr<TokenSink> sink;
+  };
+  struct Output {
+    std::shared_ptr<TokenSink> sink;
+    std::vector<TokenOutput> tokens;
+    std::optional<Finished> finished;
+  };
+
+  absl::Status validate_request(const GenerateRequest& request) const;
+  absl::Status reserve_queue_place(int64_t num_tokens);
+  void wake();
+  void run();
+  void run_outputs();
+  void take_submissions();
+  std::vector<RequestUpdate> apply_controls();
+  void step(std::vector<RequestUpdate> updates);
+  void fail_step(const StepPlan& plan, const absl::Status& error,
+                 std::vector<RequestUpdate>& updates);
+  void count(const std::vector<RequestUpdate>& updates);
+  void deliver(std::vector<RequestUpdate>& updates);
+  void publish_state();
+
+  const EngineConfig config_;
+  const ModelInfo model_;
+
+  // Self-synchronised.
+  std::atomic<uint64_t> num_requests_{0};
+  BoundedQueue<std::unique_ptr<Submit>> submissions_;  // null only wakes the engine thread
+  BoundedQueue<Output> outputs_;
+
+  // Guarded by mutex_.
+  mutable std::mutex mutex_;
+  std::condition_variable all_finished_;
+  EngineState state_;
+  int64_t num_unfinished_ = 0;  // submitted, not yet told that they finished
+  int64_t num_arriving_ = 0;    // submitted, not yet with the scheduler
+  int64_t num_arriving_tokens_ = 0;
+  std::vector<RequestId> cancelled_;
+  bool cancel_all_ = false;
+  bool stop_ = false;
+  bool draining_ = false;
+
+  std::mutex drain_mutex_;  // held by the one thread that drains
+
+  // Engine thread only.
+  std::unique_ptr<KvManager> kv_;
+  std::unique_ptr<Executor> executor_;
+  Scheduler scheduler_;
+  absl::flat_hash_map<RequestId, std::shared_ptr<TokenSink>> sinks_;
+  EngineState totals_;  // counters that the loop keeps
+  bool stopping_ = false;
+  bool has_freed_memory_ = false;  // the store does not know yet: one more step is due
+
+  std::thread output_thread_;
+  std::thread engine_thread_;
+};
+
+}  // namespace dhs

@@ -1,0 +1,35 @@
+#include "dhisparse/kv.h"
+
+namespace dhs {
+
+namespace {
+constexpr int64_t kBlockAlignment = 64;  // a cache line: groups and blocks never share one
+}
+
+KvGeometry make_geometry(std::span<const int32_t> layers_per_group, int64_t row_bytes,
+                         int64_t page_bytes, int32_t top_k) {
+  KvGeometry geometry;
+  geometry.top_k = top_k;
+  int64_t record_offset = 0;
+  int64_t page_offset = 0;
+  int32_t first_layer = 0;
+  for (int32_t num_layers : layers_per_group) {
+    GroupGeometry group;
+    group.first_layer = first_layer;
+    group.num_layers = num_layers;
+    group.record_bytes = num_layers * row_bytes;
+    group.page_bytes = page_bytes;
+    group.record_offset = record_offset;
+    group.page_offset = page_offset;
+    geometry.groups.push_back(group);
+    first_layer += num_layers;
+    record_offset += round_up(kHostBlockTokens * group.record_bytes, kBlockAlignment);
+    page_offset += round_up(page_bytes, kBlockAlignment);
+  }
+  geometry.index_item_offset = record_offset;
+  geometry.index_item_bytes = page_offset;
+  geometry.host_block_bytes = record_offset + page_offset;
+  return geometry;
+}
+
+}  // namespace dhs

@@ -1,0 +1,25 @@
+// Multi-head latent attention in absorbed form, with the lightning indexer that feeds it.
+#pragma once
+
+#include "dhisparse/model.h"
+#include "model/packed_layer.h"
+#include "model/workspace.h"
+
+namespace dhs {
+
+// What every layer's attention of one forward pass shares.
+struct AttentionContext {
+  const TargetConfig& config;
+  const std::vector<double>& rope_frequencies;
+  Workspace& ws;
+  KvStore& kv;
+  const QueryRows& rows;
+  TapObserver* taps;  // may be null
+  Stream stream;
+};
+
+// Reads ws.normed, leaves the output projection in ws.sublayer_out. The first layer of an index
+// group selects for the layers after it.
+void run_attention(const AttentionContext& context, const PackedLayer& weights, int layer);
+
+}  // namespace dhs

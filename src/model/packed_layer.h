@@ -1,0 +1,73 @@
+// A layer's weights, packed for the device. Matrices that multiply the same input are one matrix:
+// fewer, larger products.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/gemm/gemm.h"
+#include "model/target_config.h"
+#include "model/weights.h"
+
+namespace dhs {
+
+struct PackedMlp {
+  PackedMatrixPtr gate_up;  // [2 * intermediate, hidden]
+  PackedMatrixPtr down;     // [hidden, intermediate]
+  int64_t intermediate_dim = 0;
+};
+
+struct PackedMoe {
+  PackedMatrixPtr router;  // f32: [num_experts, hidden]
+  std::vector<float> choice_bias;
+  std::vector<PackedMlp> experts;
+  std::optional<PackedMlp> shared_expert;
+};
+
+struct PackedLayer {
+  bool has_indexer = false;
+  std::vector<float> input_norm;
+  std::vector<float> post_attention_norm;
+  std::vector<float> q_a_norm;
+  std::vector<float> kv_a_norm;
+  std::vector<float> key_norm_weight;
+  std::vector<float> key_norm_bias;
+  PackedMatrixPtr down;          // of the normed input: [q latent | kv latent, rope | index key]
+  PackedMatrixPtr head_weights;  // f32, of the normed input: [index_num_heads]
+  PackedMatrixPtr up;            // of the query latent: [queries | index queries]
+  std::vector<PackedMatrixPtr> absorb_key;    // per head: [latent, nope], q_latent = W q_nope
+  std::vector<PackedMatrixPtr> absorb_value;  // per head: [v, latent], o = W u
+  PackedMatrixPtr output;                     // [hidden, num_heads * v]
+  std::optional<PackedMlp> dense;
+  std::optional<PackedMoe> moe;
+};
+
+// Packs matrices and remembers the first failure, so that a layer reads as a list of its matrices.
+class Packer {
+ public:
+  explicit Packer(GemmPrecision precision) : precision_(precision) {}
+
+  // Stacks the matrices by rows and packs them: one product gives all their outputs.
+  PackedMatrixPtr stack(const std::vector<const WeightMatrix*>& matrices);
+  // The same in f32, whatever the packer's precision.
+  PackedMatrixPtr stack_f32(const std::vector<const WeightMatrix*>& matrices);
+  PackedMatrixPtr pack(TensorView<const float, 2> matrix, const std::string& name);
+
+  // RESOURCE_EXHAUSTED names the first matrix there was no memory for.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  PackedMatrixPtr stack_as(GemmPrecision precision,
+                           const std::vector<const WeightMatrix*>& matrices);
+  PackedMatrixPtr keep(PackedMatrixPtr matrix, const std::string& name, int64_t elements);
+
+  const GemmPrecision precision_;
+  absl::Status status_;
+};
+
+PackedLayer pack_layer(const LayerWeights& weights, const TargetConfig& config, Packer& packer);
+
+}  // namespace dhs

@@ -1,0 +1,91 @@
+// weights: the tensors of a target checkpoint, by role, with shapes checked against its config.
+//
+// Matrices stay in the file's mapping, in the dtype they are stored in, and are decoded on demand:
+// a pointer here is valid as long as the Checkpoint it was loaded from. Vectors are decoded copies.
+// Immutable after loading; any number of threads may read.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dhisparse/tensor.h"
+#include "model/checkpoint.h"
+#include "model/target_config.h"
+
+namespace dhs {
+
+// [rows, columns] row-major, as (out_features, in_features). kF32, kBf16 or kF8E4m3. `data` may be
+// unaligned: decode with the functions below.
+struct WeightMatrix {
+  std::string name;  // of the tensor, for messages
+  DType dtype = DType::kF32;
+  const std::byte* data = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  // kF8E4m3 only, else empty: [ceil(rows / kScaleBlock), ceil(columns / kScaleBlock)], row-major.
+  // Element (r, c) is value(r, c) * block_scales[r / kScaleBlock, c / kScaleBlock]: a multiplier,
+  // although checkpoints call it "weight_scale_inv".
+  std::vector<float> block_scales;
+
+  int64_t stored_bytes() const { return rows * columns * dtype_bytes(dtype); }
+  // out: [rows, columns].
+  void to_f32(float* out) const { rows_to_f32(0, rows, out); }
+  // out: [num_rows, columns]. Precondition: the rows lie in [0, rows).
+  void rows_to_f32(int64_t first_row, int64_t num_rows, float* out) const;
+};
+
+struct MlpWeights {
+  WeightMatrix gate;  // [intermediate, hidden]
+  WeightMatrix up;    // [intermediate, hidden]
+  WeightMatrix down;  // [hidden, intermediate]
+};
+
+struct MoeWeights {
+  WeightMatrix router;                      // [num_experts, hidden]
+  std::vector<float> choice_bias;           // [num_experts]: moves the choice, never the weights
+  std::vector<MlpWeights> experts;          // [num_experts], of moe_intermediate_dim
+  std::optional<MlpWeights> shared_expert;  // of num_shared_experts * moe_intermediate_dim
+};
+
+struct IndexerWeights {
+  WeightMatrix query;                  // wq_b: [index_num_heads * index_dim, q_lora_rank]
+  WeightMatrix key;                    // wk: [index_dim, hidden]
+  WeightMatrix head_weights;           // weights_proj: [index_num_heads, hidden]
+  std::vector<float> key_norm_weight;  // [index_dim], of a LayerNorm
+  std::vector<float> key_norm_bias;    // [index_dim]
+};
+
+struct LayerWeights {
+  std::vector<float> input_norm;           // [hidden]
+  std::vector<float> post_attention_norm;  // [hidden]
+  WeightMatrix q_a;                        // [q_lora_rank, hidden]
+  std::vector<float> q_a_norm;             // [q_lora_rank]
+  WeightMatrix q_b;                        // [num_heads * (nope + rope), q_lora_rank]
+  WeightMatrix kv_a;                       // [kv_lora_rank + rope, hidden]
+  std::vector<float> kv_a_norm;            // [kv_lora_rank]
+  WeightMatrix kv_b;                       // [num_heads * (nope + v), kv_lora_rank]
+  WeightMatrix o;                          // [hidden, num_heads * v]
+  std::optional<IndexerWeights> indexer;   // the first layer of an index group has one
+  std::optional<MlpWeights> dense;         // exactly one of these two
+  std::optional<MoeWeights> moe;
+};
+
+struct TargetWeights {
+  WeightMatrix embedding;  // [vocab, hidden]
+  std::vector<LayerWeights> layers;
+  std::vector<float> final_norm;  // [hidden]
+  WeightMatrix lm_head;           // [vocab, hidden]; the embedding when they are tied
+};
+
+// INVALID_ARGUMENT lists every tensor (up to a limit) that is missing, has a wrong shape or dtype,
+// holds a scale or vector element that is not finite, or has no known use. MTP layers and stored
+// rope frequencies are skipped.
+absl::StatusOr<TargetWeights> load_target_weights(const Checkpoint& checkpoint,
+                                                  const TargetConfig& config);
+
+}  // namespace dhs

@@ -1,0 +1,218 @@
+#include "dhisparse/scheduler.h"
+
+#include <algorithm>
+
+namespace dhs {
+
+// One request: its tokens and how far they are computed; everything else follows from these.
+struct Scheduler::Sequence {
+  RequestId id;
+  GenerateRequest request;
+  std::vector<TokenId> tokens;  // prompt and output; reserved for max_tokens(): spans stay valid
+  int64_t num_prompt_tokens = 0;
+  int64_t num_computed_tokens = 0;  // whose KV is written
+  std::vector<TokenId> stop_tokens;
+  SequenceMemory memory;
+  Usage usage;
+
+  int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
+  int64_t max_tokens() const { return num_prompt_tokens + request.sampling.max_tokens; }
+  int64_t num_waiting_tokens() const { return num_tokens() - num_computed_tokens; }
+  bool is_decoding() const { return num_waiting_tokens() == 1 && num_output_tokens() > 0; }
+};
+
+Scheduler::Scheduler(const SchedulerConfig& config, KvManager& kv, std::vector<TokenId> stop_at)
+    : config_(config), kv_(kv), stop_at_(std::move(stop_at)) {
+  DHS_CHECK(config_.max_running <= config_.max_batched_tokens, "max_running ", config_.max_running,
+            " exceeds max_batched_tokens ", config_.max_batched_tokens);
+}
+
+Scheduler::~Scheduler() = default;
+
+int64_t Scheduler::num_queued_tokens() const {
+  int64_t total = 0;
+  for (const auto& sequence : queue_) total += sequence->num_prompt_tokens;
+  return total;
+}
+
+std::vector<RequestId> Scheduler::requests() const {
+  std::vector<RequestId> ids;
+  for (const auto& sequence : running_) ids.push_back(sequence->id);
+  for (const auto& sequence : queue_) ids.push_back(sequence->id);
+  return ids;
+}
+
+void Scheduler::enqueue(RequestId id, GenerateRequest request) {
+  DHS_CHECK(!request.prompt.empty() && request.sampling.seed.has_value(), "request ", id.value,
+            " was not validated");
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = id;
+  sequence->num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  sequence->tokens = std::move(request.prompt);
+  sequence->request = std::move(request);
+  sequence->tokens.reserve(sequence->max_tokens());
+  sequence->stop_tokens = sequence->request.sampling.stop_token_ids;
+  if (!sequence->request.sampling.ignore_eos) {
+    sequence->stop_tokens.insert(sequence->stop_tokens.end(), stop_at_.begin(), stop_at_.end());
+  }
+  sequence->usage.prompt_tokens = sequence->num_prompt_tokens;
+  queue_.push_back(std::move(sequence));
+}
+
+std::optional<RequestUpdate> Scheduler::finish(RequestId id, FinishReason reason,
+                                               absl::Status error) {
+  auto take = [&](auto& sequences) -> std::optional<RequestUpdate> {
+    const auto found = std::find_if(sequences.begin(), sequences.end(),
+                                    [&](const auto& sequence) { return sequence->id == id; });
+    if (found == sequences.end()) return std::nullopt;
+    Finished finished{.reason = reason, .error = std::move(error), .usage = (*found)->usage};
+    sequences.erase(found);
+    return RequestUpdate{id, {}, std::move(finished)};
+  };
+  auto update = take(running_);
+  return update.has_value() ? std::move(update) : take(queue_);
+}
+
+// ---- Plan ---------------------------------------------------------------------------------------
+
+StepPlan Scheduler::plan(absl::Time now, std::vector<RequestUpdate>& updates) {
+  end_expired(now, updates);
+  admit();
+  StepPlan plan;
+  plan.step = StepId(++num_steps_);
+  int64_t budget = config_.max_batched_tokens;
+  add_decodes(plan, budget);
+  add_prompt_chunks(plan, budget);
+  plan.retired_blocks = kv_.take_retired_blocks();
+  plan.chunk_moves = kv_.rebalance();
+  return plan;
+}
+
+void Scheduler::end_expired(absl::Time now, std::vector<RequestUpdate>& updates) {
+  std::vector<RequestId> expired;
+  auto collect = [&](const auto& sequences) {
+    for (const auto& sequence : sequences) {
+      if (sequence->request.deadline <= now) expired.push_back(sequence->id);
+    }
+  };
+  collect(running_);
+  collect(queue_);
+  for (RequestId id : expired) {
+    updates.push_back(*finish(id, FinishReason::kDeadline, absl::OkStatus()));
+  }
+}
+
+void Scheduler::admit() {
+  while (!queue_.empty() && num_running() < config_.max_running) {
+    std::optional<SequenceMemory> memory = kv_.admit(queue_.front()->max_tokens());
+    if (!memory.has_value()) return;
+    queue_.front()->memory = *std::move(memory);
+    running_.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+}
+
+void Scheduler::add_decodes(StepPlan& plan, int64_t& budget) {
+  for (const auto& sequence : running_) {
+    if (!sequence->is_decoding()) continue;
+    DHS_CHECK(budget > 0, "more running requests than tokens in a step");
+    plan.work.push_back(work_of(*sequence, 1));
+    --budget;
+  }
+}
+
+void Scheduler::add_prompt_chunks(StepPlan& plan, int64_t& budget) {
+  for (const auto& sequence : running_) {
+    if (sequence->is_decoding()) continue;
+    if (budget == 0) return;
+    const int64_t num_tokens = std::min(budget, sequence->num_waiting_tokens());
+    plan.work.push_back(work_of(*sequence, num_tokens));
+    budget -= num_tokens;
+  }
+}
+
+SequenceWork Scheduler::work_of(Sequence& sequence, int64_t num_tokens) const {
+  const SamplingParams& sampling = sequence.request.sampling;
+  SequenceWork work;
+  work.request = sequence.id;
+  work.tokens =
+      std::span<const TokenId>(sequence.tokens).subspan(sequence.num_computed_tokens, num_tokens);
+  work.first_position = static_cast<Position>(sequence.num_computed_tokens);
+  work.memory = &sequence.memory;
+  work.wants_token = num_tokens == sequence.num_waiting_tokens();
+  work.sampling = &sampling;
+  work.seed = *sampling.seed;
+  if (sequence.num_output_tokens() < sampling.min_tokens) {
+    work.masked_tokens = sequence.stop_tokens;
+  }
+  return work;
+}
+
+// ---- Commit -------------------------------------------------------------------------------------
+
+void Scheduler::commit(const StepPlan& plan, const StepResult& result,
+                       std::vector<RequestUpdate>& updates) {
+  DHS_CHECK(plan.step.value == num_steps_, "commit of step ", plan.step.value, ", latest is ",
+            num_steps_);
+  DHS_CHECK(result.sequences.size() == plan.work.size(), result.sequences.size(), " results for ",
+            plan.work.size(), " sequences");
+  for (size_t i = 0; i < plan.work.size(); ++i) {
+    const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& sequence) {
+      return sequence->id == plan.work[i].request;
+    });
+    DHS_CHECK(found != running_.end(), "request ", plan.work[i].request.value, " is not running");
+    commit_sequence(**found, plan.work[i], result.sequences[i], updates);
+    if (!updates.empty() && updates.back().request == plan.work[i].request &&
+        updates.back().finished.has_value()) {
+      running_.erase(found);
+    }
+  }
+}
+
+void Scheduler::commit_sequence(Sequence& sequence, const SequenceWork& work,
+                                const SequenceResult& result, std::vector<RequestUpdate>& updates) {
+  sequence.num_computed_tokens += static_cast<int64_t>(work.tokens.size());
+  sequence.usage.rows_selected += result.rows_selected;
+  sequence.usage.rows_fetched += result.rows_fetched;
+  DHS_CHECK(work.wants_token != result.tokens.empty(), "request ", work.request.value, " drew ",
+            result.tokens.size(), " tokens");
+  if (!work.wants_token) return;
+  RequestUpdate update{work.request, {}, std::nullopt};
+  for (const TokenOutput& output : result.tokens) {
+    sequence.tokens.push_back(output.token);
+    ++sequence.usage.completion_tokens;
+    update.tokens.push_back(output);
+    update.finished = end_of(sequence);
+    if (update.finished.has_value()) break;
+  }
+  updates.push_back(std::move(update));
+}
+
+std::optional<Finished> Scheduler::end_of(const Sequence& sequence) const {
+  const TokenId newest = sequence.tokens.back();
+  const auto& stops = sequence.stop_tokens;
+  if (std::find(stops.begin(), stops.end(), newest) != stops.end()) {
+    return Finished{.reason = FinishReason::kStop, .stop_token = newest, .usage = sequence.usage};
+  }
+  if (sequence.num_tokens() == sequence.max_tokens()) {
+    return Finished{.reason = FinishReason::kLength, .usage = sequence.usage};
+  }
+  return std::nullopt;
+}
+
+std::string Scheduler::check_invariants() const {
+  if (num_running() > config_.max_running) return "more requests run than max_running";
+  for (const auto& sequence : running_) {
+    if (sequence->num_computed_tokens >= sequence->num_tokens() ||
+        sequence->num_tokens() >= sequence->max_tokens()) {
+      return absl::StrCat("request ", sequence->id.value, " runs with nothing to compute");
+    }
+    if (sequence->memory.max_tokens() != sequence->max_tokens()) {
+      return absl::StrCat("request ", sequence->id.value, " runs without its memory");
+    }
+  }
+  return kv_.check_invariants();
+}
+
+}  // namespace dhs

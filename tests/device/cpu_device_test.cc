@@ -1,0 +1,95 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "dhisparse/device.h"
+
+namespace dhs {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+constexpr int64_t kAbsurdBytes = int64_t{1} << 60;
+
+std::unique_ptr<Device> open_cpu() {
+  auto device = open_device({.backend = BackendKind::kCpu, .num_threads = 2});
+  EXPECT_TRUE(device.ok()) << device.status();
+  return *std::move(device);
+}
+
+void expect_zero_filled_and_writable(const absl::StatusOr<MemoryRange>& range, int64_t bytes) {
+  ASSERT_TRUE(range.ok()) << range.status();
+  ASSERT_EQ(range->bytes(), bytes);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(range->data()) % 4096, 0u);
+  EXPECT_EQ(std::count(range->data(), range->data() + bytes, std::byte{0}), bytes);
+  std::fill_n(range->data(), bytes, std::byte{0x5a});
+  EXPECT_EQ(std::count(range->data(), range->data() + bytes, std::byte{0x5a}), bytes);
+}
+
+TEST(CpuDevice, memory_of_both_kinds_is_zero_filled_aligned_and_writable) {
+  const auto device = open_cpu();
+  // Twice each: memory that was written and given back must come back clean.
+  for (int round = 0; round < 2; ++round) {
+    for (int64_t bytes : {int64_t{1}, int64_t{4095}, int64_t{65537}, int64_t{5} << 20}) {
+      expect_zero_filled_and_writable(device->allocate(bytes), bytes);
+      expect_zero_filled_and_writable(device->allocate_host(bytes), bytes);
+    }
+  }
+}
+
+TEST(CpuDevice, two_allocations_do_not_overlap) {
+  const auto device = open_cpu();
+  const auto first = device->allocate(10000);
+  const auto second = device->allocate_host(10000);
+  ASSERT_TRUE(first.ok() && second.ok());
+  std::fill_n(first->data(), 10000, std::byte{1});
+  EXPECT_EQ(std::count(second->data(), second->data() + 10000, std::byte{0}), 10000);
+}
+
+TEST(CpuDevice, an_allocation_of_nothing_succeeds) {
+  const auto range = open_cpu()->allocate(0);
+  ASSERT_TRUE(range.ok());
+  EXPECT_EQ(range->bytes(), 0);
+}
+
+TEST(CpuDevice, an_absurd_size_is_refused_with_what_was_asked_and_what_there_is) {
+  const auto device = open_cpu();
+  const absl::Status memory = device->allocate(kAbsurdBytes).status();
+  EXPECT_EQ(memory.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(memory.message()),
+              ContainsRegex("device memory of 1152921504606846976 bytes asked for, [0-9]+ bytes "
+                            "available to this process; lower device.memory or host.pool"));
+  const absl::Status host = device->allocate_host(kAbsurdBytes).status();
+  EXPECT_EQ(host.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(host.message()), HasSubstr("host memory of 1152921504606846976 bytes"));
+}
+
+TEST(CpuDevice, says_what_it_is) {
+  const auto device = open_cpu();
+  EXPECT_EQ(device->kind(), BackendKind::kCpu);
+  EXPECT_EQ(device->description(), absl::StrCat("cpu (2 threads, ", cpu_isa_name(cpu_isa()), ")"));
+  EXPECT_EQ(device->stream().handle, nullptr);
+  device->synchronize();
+}
+
+TEST(OpenDevice, cuda_in_a_build_without_it_is_a_failed_precondition_with_a_remedy) {
+  const absl::Status status = open_device({.backend = BackendKind::kCuda}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("device.backend: cuda"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("use cpu or auto"));
+}
+
+TEST(OpenDevice, auto_takes_the_cpu_and_logs_why) {
+  testing::internal::CaptureStderr();
+  const auto device = open_device({.backend = BackendKind::kAuto});
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ((*device)->kind(), BackendKind::kCpu);
+  EXPECT_THAT(log, HasSubstr("device.backend: auto: using the CPU"));
+}
+
+}  // namespace
+}  // namespace dhs

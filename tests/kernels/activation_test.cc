@@ -1,0 +1,113 @@
+#include "kernels/activation/activation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "dhisparse/device.h"
+#include "kernels/activation/activation_tables.h"
+#include "kernels/activation/vector_exp.h"
+
+namespace dhs {
+namespace {
+
+std::vector<float> random_floats(int64_t count, uint32_t seed, float spread) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, spread);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+float exp_of(float x) {
+  Float16 lanes = Float16{} + x;
+  exp16(lanes);
+  return lanes[7];
+}
+
+TEST(VectorExp, is_within_its_documented_error) {
+  for (double x = -87.2; x < 87.9; x += 0.00317) {
+    const float argument = static_cast<float>(x);
+    const double truth = std::exp(static_cast<double>(argument));
+    ASSERT_NEAR(exp_of(argument) / truth, 1.0, 2e-7) << argument;
+  }
+}
+
+TEST(VectorExp, is_exact_at_zero_and_gives_zero_for_impossible_events) {
+  EXPECT_EQ(exp_of(0.0f), 1.0f);
+  EXPECT_EQ(exp_of(-0.0f), 1.0f);
+  EXPECT_EQ(exp_of(-100.0f), 0.0f);
+  EXPECT_EQ(exp_of(-std::numeric_limits<float>::infinity()), 0.0f);
+  EXPECT_TRUE(std::isfinite(exp_of(1e30f)));
+  EXPECT_TRUE(std::isnan(exp_of(NAN)));
+}
+
+TEST(Swiglu, equals_the_reference_on_every_instruction_set) {
+  for (CpuIsa isa : {CpuIsa::kBase, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
+    if (!cpu_supports(isa)) continue;
+    for (int64_t width : {1, 15, 16, 17, 100, 2048}) {
+      for (float spread : {0.1f, 3.0f, 40.0f}) {
+        const auto gate_up = random_floats(2 * width, 1, spread);
+        std::vector<float> want(static_cast<size_t>(width)), got(want);
+        swiglu_ref({view(gate_up.data(), 1, 2 * width), view(want.data(), 1, width)});
+        swiglu_row(isa)(gate_up.data(), gate_up.data() + width, width, got.data());
+        for (size_t i = 0; i < want.size(); ++i) {
+          ASSERT_NEAR(got[i], want[i], 1e-6f * std::fabs(want[i]) + 1e-30f)
+              << cpu_isa_name(isa) << ", width " << width << ", gate " << gate_up[i];
+        }
+      }
+    }
+  }
+}
+
+TEST(Swiglu, goes_to_zero_for_a_very_negative_gate_and_to_the_gate_for_a_large_one) {
+  const float gate_up[] = {-200.0f, -3e38f, 200.0f, 3e30f, 2.0f, 1.0f, 2.0f, 1.0f};
+  float out[4];
+  launch_swiglu({view(gate_up, 1, 8), view(out, 1, 4)}, Stream{});
+  EXPECT_NEAR(out[0], 0.0f, 1e-30f);
+  EXPECT_LE(std::fabs(out[1]), 2.1f);  // 3e38 / exp(88): the clamp, not an overflow
+  EXPECT_EQ(out[2], 400.0f);
+  EXPECT_EQ(out[3], 3e30f);
+}
+
+TEST(Swiglu, gives_a_row_the_same_bits_alone_and_in_a_batch) {
+  constexpr int64_t kRows = 40, kWidth = 1030;
+  const auto gate_up = random_floats(kRows * 2 * kWidth, 2, 2.0f);
+  std::vector<float> all(kRows * kWidth), serial(all), alone(kWidth);
+  set_num_kernel_threads(2);
+  launch_swiglu({view(gate_up.data(), kRows, 2 * kWidth), view(all.data(), kRows, kWidth)},
+                Stream{});
+  set_num_kernel_threads(1);
+  launch_swiglu({view(gate_up.data(), kRows, 2 * kWidth), view(serial.data(), kRows, kWidth)},
+                Stream{});
+  set_num_kernel_threads(0);
+  EXPECT_EQ(all, serial);
+  for (int64_t row = 0; row < kRows; ++row) {
+    launch_swiglu(
+        {view(gate_up.data() + row * 2 * kWidth, 1, 2 * kWidth), view(alone.data(), 1, kWidth)},
+        Stream{});
+    ASSERT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + row * kWidth)) << row;
+  }
+}
+
+TEST(Swiglu, works_in_place_over_the_gate_and_accepts_zero_rows) {
+  constexpr int64_t kWidth = 37;
+  auto gate_up = random_floats(2 * 2 * kWidth, 3, 2.0f);
+  std::vector<float> want(2 * kWidth);
+  swiglu_ref({view<const float>(gate_up.data(), 2, 2 * kWidth), view(want.data(), 2, kWidth)});
+  const TensorView<float, 2> gate{gate_up.data(), {2, kWidth}, {2 * kWidth, 1}};
+  launch_swiglu(
+      {view<const float>(gate_up.data(), 0, 2 * kWidth), {gate_up.data(), {0, kWidth}, {1, 1}}},
+      Stream{});
+  launch_swiglu({view<const float>(gate_up.data(), 2, 2 * kWidth), gate}, Stream{});
+  for (int64_t row = 0; row < 2; ++row) {
+    for (int64_t i = 0; i < kWidth; ++i) EXPECT_NEAR(gate(row, i), want[row * kWidth + i], 1e-5f);
+  }
+}
+
+}  // namespace
+}  // namespace dhs

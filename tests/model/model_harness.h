@@ -1,0 +1,70 @@
+// A target model with both memory tiers on the CPU, driven without scheduler or engine.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dhisparse/device.h"
+#include "dhisparse/kv.h"
+#include "dhisparse/model.h"
+#include "dhisparse/store.h"
+
+namespace dhs {
+
+struct HarnessOptions {
+  RowFormat row_format = RowFormat::kF32;
+  RowFormat index_format = RowFormat::kF32;
+  MathPrecision precision = MathPrecision::kF32;
+  ResidencyConfig residency;
+  int32_t num_chunks = 64;
+  int64_t chunk_bytes = 64 << 10;
+  int32_t num_host_blocks = 64;
+  int64_t max_query_rows = 256;
+  int64_t max_context = 512;
+};
+
+// One sequence in flight: its tokens so far and its memory.
+struct HarnessSequence {
+  std::vector<TokenId> tokens;
+  int64_t num_computed = 0;
+  SequenceMemory memory;
+};
+
+class ModelHarness {
+ public:
+  // Fails the calling test and returns null when the model does not load.
+  static std::unique_ptr<ModelHarness> load(const std::string& directory,
+                                            const HarnessOptions& options);
+
+  HarnessSequence start(std::vector<TokenId> tokens, int64_t max_tokens);
+
+  // Computes the next `num_tokens` tokens of every sequence in one step; the logits of each
+  // sequence's last row come back.
+  std::vector<std::vector<float>> step(std::vector<HarnessSequence*> sequences,
+                                       std::vector<int64_t> num_tokens,
+                                       TapObserver* taps = nullptr);
+  // One sequence, logits of all its rows.
+  std::vector<float> step_all_logits(HarnessSequence& sequence, int64_t num_tokens,
+                                     TapObserver* taps = nullptr);
+
+  const ModelDescription& description() const { return model_->description(); }
+  KvManager& kv() { return *kv_; }
+  KvStore& store() { return *store_; }
+
+ private:
+  std::vector<float> run(std::vector<HarnessSequence*>& sequences,
+                         const std::vector<int64_t>& num_tokens, bool all_logits,
+                         TapObserver* taps);
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<KvManager> kv_;
+  std::unique_ptr<KvStore> store_;
+  std::unique_ptr<TargetModel> model_;
+};
+
+// The token with the largest logit, ties to the lowest.
+TokenId argmax(const std::vector<float>& logits);
+
+}  // namespace dhs

@@ -1,0 +1,75 @@
+// Drives the real scheduler over real KV accounting step by step, with drawn tokens that the test
+// chooses.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dhisparse/scheduler.h"
+
+namespace dhs {
+
+inline constexpr TokenId kEndToken = 7;     // the model's end of sequence
+inline constexpr TokenId kOtherEnd = 8;     // and its second one
+inline constexpr TokenId kPlainToken = 50;  // drawn unless the test says otherwise
+
+// One SequenceWork, copied: the plan's spans end with the commit.
+struct PlannedWork {
+  uint64_t request = 0;
+  std::vector<TokenId> tokens;
+  Position first_position = 0;
+  bool wants_token = false;
+  std::vector<TokenId> masked;
+  uint64_t seed = 0;
+  int64_t memory_tokens = 0;  // that the work's memory covers
+};
+
+struct StepRecord {
+  std::vector<PlannedWork> work;
+  std::vector<HostBlockId> retired_blocks;
+  std::vector<RequestUpdate> updates;
+
+  const RequestUpdate* update_of(uint64_t request) const;
+};
+
+// "3: 0+16, 4: 16+8!" reads: request 3 computes 16 positions from 0, request 4 computes 8 from 16
+// and draws a token.
+std::string describe(const std::vector<PlannedWork>& work);
+
+struct Wanted {
+  int32_t prompt_tokens = 1;
+  int32_t max_tokens = 4;
+  int32_t min_tokens = 0;
+  std::vector<TokenId> stop_token_ids;
+  bool ignore_eos = false;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+class SchedulerDriver {
+ public:
+  // A request of up to 64 tokens takes one host block of `num_blocks`; chunks are plentiful.
+  SchedulerDriver(SchedulerConfig config, int32_t num_blocks);
+
+  // Prompts are `request` * 1000, then counting up.
+  void enqueue(uint64_t request, const Wanted& wanted);
+  // Draws what `draw(request)` says for every sequence that wants a token.
+  StepRecord step(const std::function<std::vector<TokenId>(uint64_t request)>& draw = {});
+  // Steps until nothing is left; all updates in order.
+  std::vector<RequestUpdate> finish_all();
+
+  Scheduler& scheduler() { return scheduler_; }
+  KvManager& kv() { return kv_; }
+  void set_now(absl::Time now) { now_ = now; }
+  // What every sequence of a step reports.
+  void set_rows(int64_t selected, int64_t fetched);
+
+ private:
+  KvManager kv_;
+  Scheduler scheduler_;
+  absl::Time now_ = absl::UnixEpoch();
+  int64_t rows_selected_ = 0;
+  int64_t rows_fetched_ = 0;
+};
+
+}  // namespace dhs

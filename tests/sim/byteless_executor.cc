@@ -1,0 +1,112 @@
+#include "byteless_executor.h"
+
+#include <algorithm>
+#include <set>
+
+namespace dhs::sim {
+
+ByteLessExecutor::ByteLessExecutor(const KvGeometry& geometry, const KvCapacity& capacity,
+                                   uint32_t seed)
+    : geometry_(geometry), caches_(geometry.groups.size()), random_(seed) {
+  const int64_t num_rows = int64_t{capacity.num_host_blocks} * kHostBlockTokens;
+  for (size_t g = 0; g < caches_.size(); ++g) {
+    Cache& cache = caches_[g];
+    const int64_t per_segment = geometry.records_per_chunk(g, capacity.chunk_bytes);
+    cache.slot_of.assign(num_rows, kAbsent);
+    cache.owner_of.assign(per_segment * capacity.num_chunks, kNoOwner);
+    cache.last_used.resize(cache.owner_of.size());
+    cache.free_ring.resize(cache.owner_of.size());
+    cache.state = {view(cache.slot_of.data(), cache.slot_of.size()),
+                   view(cache.owner_of.data(), cache.owner_of.size()),
+                   view(cache.last_used.data(), cache.last_used.size()),
+                   view(cache.free_ring.data(), cache.free_ring.size()),
+                   &cache.head,
+                   static_cast<int32_t>(per_segment)};
+  }
+}
+
+void ByteLessExecutor::apply(const StepPlan& plan) {
+  for (HostBlockId block : plan.retired_blocks) {
+    for (Cache& cache : caches_) {
+      launch_invalidate(cache.state, int64_t{block.value} * kHostBlockTokens, kHostBlockTokens, {});
+    }
+  }
+  for (const ChunkMove& move : plan.chunk_moves) {
+    if (move.kind == ChunkMove::Kind::kGrowRows) launch_add_segment(caches_[move.group].state, {});
+    if (move.kind != ChunkMove::Kind::kReleaseRows) continue;
+    Cache& cache = caches_[move.group];
+    std::vector<MoveOrder> moves(cache.state.slots_per_segment);
+    int32_t num_moves = 0;
+    int64_t num_dropped = 0;
+    launch_release_segment(
+        {cache.state, cache.head.tick, view(moves.data(), moves.size()), &num_moves, &num_dropped},
+        {});
+  }
+}
+
+// Every query row selects up to top_k of its visible positions, itself always among them.
+void ByteLessExecutor::run_group(Cache& cache, const SequenceWork& work, SequenceResult& result) {
+  const auto top_k = geometry_.top_k;
+  std::vector<int32_t> blocks;
+  for (HostBlockId block : work.memory->blocks()) blocks.push_back(block.value);
+  ResolveCounters counters;
+  for (size_t i = 0; i < work.tokens.size(); ++i) {
+    const int32_t visible = work.first_position + static_cast<int32_t>(i) + 1;
+    std::set<int32_t> chosen = {visible - 1};
+    while (static_cast<int32_t>(chosen.size()) < std::min(top_k, visible)) {
+      chosen.insert(static_cast<int32_t>(random_() % visible));
+    }
+    std::vector<int32_t> selection(chosen.begin(), chosen.end());
+    selection.resize(top_k, -1);
+    const int32_t sequence = 0;
+    std::vector<int32_t> slots(top_k);
+    std::vector<FetchOrder> misses(top_k);
+    int32_t num_misses = 0;
+    ResolveParams params;
+    params.cache = cache.state;
+    params.selection = view<const int32_t>(selection.data(), 1, top_k);
+    params.sequence_of_row = view(&sequence, 1);
+    params.block_table = view<const int32_t>(blocks.data(), 1, blocks.size());
+    params.block_tokens = kHostBlockTokens;
+    params.slots = view(slots.data(), 1, top_k);
+    params.misses = view(misses.data(), top_k);
+    params.num_misses = &num_misses;
+    params.counters = &counters;
+    launch_resolve(params, {});
+  }
+  num_fetched_ += counters.missed;
+  result.rows_selected += counters.selected;
+  result.rows_fetched += counters.missed;
+}
+
+StepResult ByteLessExecutor::execute(const StepPlan& plan) {
+  apply(plan);
+  StepResult result;
+  for (const SequenceWork& work : plan.work) {
+    SequenceResult sequence;
+    for (Cache& cache : caches_) run_group(cache, work, sequence);
+    if (work.wants_token) {
+      const uint64_t position = work.first_position + work.tokens.size();
+      const uint64_t hash = (work.seed + position) * 0x9e3779b97f4a7c15ull;
+      sequence.tokens.push_back({static_cast<TokenId>(hash >> 54), 0.0f, {}});
+    }
+    result.sequences.push_back(std::move(sequence));
+  }
+  return result;
+}
+
+std::string ByteLessExecutor::check_invariants(const std::vector<bool>& block_is_held) const {
+  for (const Cache& cache : caches_) {
+    if (const char* fault = check_row_cache(cache.state)) return fault;
+    for (int32_t slot = 0; slot < cache.head.num_live; ++slot) {
+      const int64_t owner = cache.owner_of[slot];
+      if (owner >= 0 && !block_is_held[owner / kHostBlockTokens]) {
+        return absl::StrCat("slot ", slot, " holds a row of host block ", owner / kHostBlockTokens,
+                            ", which nobody holds");
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace dhs::sim

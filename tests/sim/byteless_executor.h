@@ -1,0 +1,45 @@
+// An executor without bytes or model: the real row-cache policy over synthetic selections, and
+// tokens drawn by hashing. Tests drive the real scheduler and KV accounting with it, step by step.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "dhisparse/scheduler.h"
+#include "kernels/resolve/resolve.h"
+
+namespace dhs::sim {
+
+class ByteLessExecutor {
+ public:
+  ByteLessExecutor(const KvGeometry& geometry, const KvCapacity& capacity, uint32_t seed);
+
+  StepResult execute(const StepPlan& plan);
+
+  // The first violated invariant of any row cache, or empty. Among them: every resident row belongs
+  // to a host block that a sequence of the latest plan's running set holds.
+  std::string check_invariants(const std::vector<bool>& block_is_held) const;
+
+  int64_t num_fetched() const { return num_fetched_; }
+
+ private:
+  struct Cache {
+    std::vector<int32_t> slot_of;
+    std::vector<int64_t> owner_of;
+    std::vector<uint32_t> last_used;
+    std::vector<int32_t> free_ring;
+    RowCacheHead head;
+    RowCacheState state;
+  };
+
+  void apply(const StepPlan& plan);
+  void run_group(Cache& cache, const SequenceWork& work, SequenceResult& result);
+
+  const KvGeometry geometry_;
+  std::vector<Cache> caches_;
+  std::mt19937 random_;
+  int64_t num_fetched_ = 0;
+};
+
+}  // namespace dhs::sim

@@ -1,0 +1,131 @@
+// A store over real KV accounting, and a naive model of what it must hold: which token was written
+// to which host row. A row's values are a hash of that token, so a wrong byte shows whose it was.
+//
+// Every step checks what the store hands out against the model: the rows of every selected slot,
+// the counters, the index pages and the host tier.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "dhisparse/store.h"
+#include "watched_device.h"
+
+namespace dhs {
+
+// Never a byte of an encoded row or key: values are small integers, exact in every format.
+inline constexpr std::byte kCanary{0xa5};
+
+struct WorldShape {
+  RowFormat row_format = RowFormat::kBf16;
+  RowFormat index_format = RowFormat::kBf16;
+  ResidencyConfig residency;
+  int32_t num_host_blocks = 24;
+  int32_t num_chunks = 64;
+  int64_t chunk_bytes = 4096;
+  int32_t top_k = 8;
+  std::vector<int32_t> layers_per_group = {1, 3, 2};
+  int64_t max_query_rows = 96;
+};
+
+// A sequence's part of a step: `rewind` of its tokens are written anew, then `num_new` more.
+struct StepPart {
+  int sequence = 0;
+  int num_new = 1;
+  int rewind = 0;
+};
+
+class StoreWorld {
+ public:
+  // Ascending visible positions that a query row selects, at most top_k.
+  using Choice = std::function<std::vector<int32_t>(int group, int sequence, int32_t position)>;
+
+  explicit StoreWorld(const WorldShape& shape, uint32_t seed = 1);
+
+  // A new sequence, or nullopt when its memory does not fit now. Numbers are never used twice.
+  std::optional<int> admit(int64_t max_tokens);
+  // The sequence is gone; its blocks are poisoned when the next step (or settle) retires them.
+  void release(int sequence);
+
+  // One whole step: every group appends, selects and reads every layer. Without a `choice` each row
+  // selects at random.
+  void step(const std::vector<StepPart>& parts, const Choice& choice = {});
+  // What happens at a step boundary, without a step.
+  void settle();
+
+  KvStore& store() { return *store_; }
+  KvManager& kv() { return kv_; }
+  int64_t num_tokens(int sequence) const { return sequences_.at(sequence).num_tokens; }
+  int64_t max_tokens(int sequence) const { return sequences_.at(sequence).memory.max_tokens(); }
+
+  // Of the latest step.
+  int num_tiles(int group) const { return num_tiles_[group]; }
+  int64_t missed(int group) const { return missed_[group]; }
+  const std::vector<ChunkMove>& moves() const { return moves_; }
+  // So far: most tiles of one group in one step, and chunks that row caches gave up.
+  int most_tiles() const { return most_tiles_; }
+  int64_t num_released_chunks() const { return num_released_chunks_; }
+
+ private:
+  struct Token {  // what a host row holds
+    int sequence = 0;
+    int32_t position = 0;
+    int32_t version = 0;  // how often the position was written before
+  };
+  struct Sequence {
+    SequenceMemory memory;
+    int64_t num_tokens = 0;
+  };
+  struct StepRows {  // the arrays behind QueryRows
+    std::vector<int32_t> sequence_of_row;
+    std::vector<int32_t> positions;
+    std::vector<int32_t> block_table;
+    std::vector<int32_t> page_table;
+    std::vector<int> sequences;  // by index in the step
+    QueryRows view;
+  };
+
+  HostRow host_row(int sequence, int32_t position) const;
+  std::vector<float> values(const Token& token, int kind, int count) const;
+  std::vector<float> rows_of_step(int kind, int count) const;
+
+  void dirty_released_chunks();
+  void lay_out(const std::vector<StepPart>& parts);
+  void append_layer(int layer);
+  void choose(int group, const Choice& choice);
+  void run_group(int group);
+  void check_layer(int group, int layer);
+  void check_slot(const SelectedRows& rows, int64_t row, int64_t column, int layer);
+  void check_counters(int group, const RowCacheCounters& before);
+  void check_index_pages();
+  void check_page(const Token& token, const std::byte* page, int group);
+  void check_host_rows();
+  void check_row(const Token& token, const std::byte* row, int layer);
+
+  const WorldShape shape_;
+  const StoreLayout layout_;
+  const KvGeometry geometry_;
+  WatchedDevice device_;
+  KvManager kv_;
+  std::unique_ptr<KvStore> store_;
+  std::byte* pool_ = nullptr;
+  std::byte* host_ = nullptr;
+  std::mt19937 random_;
+
+  std::map<int, Sequence> sequences_;
+  std::map<HostRow, Token> tokens_;
+  int num_sequences_ = 0;
+
+  StepRows rows_;
+  std::vector<int32_t> selection_;
+  std::vector<ChunkMove> moves_;
+  std::vector<int> num_tiles_;
+  std::vector<int64_t> missed_;
+  int most_tiles_ = 0;
+  int64_t num_released_chunks_ = 0;
+};
+
+}  // namespace dhs

@@ -30,8 +30,4 @@ if(DHS_SANITIZE)
   if(DHS_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
-  if(DHS_SANITIZE MATCHES "thread")
-    # libgomp is not instrumented; ParallelFor then runs its body on the calling thread.
-    target_compile_definitions(dhs_flags INTERFACE DHS_SERIAL_KERNELS=1)
-  endif()
 endif()

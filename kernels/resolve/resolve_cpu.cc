@@ -129,14 +129,14 @@ const char* check_free_ring(const RowCacheState& cache) {
 }  // namespace
 
 void launch_resolve(const ResolveParams& params, Stream) {
-  ++params.cache.head->tick;
+  row_cache::begin_pass(params.cache);
   stamp_hits(params);
   fetch_misses(params);
 }
 
 void launch_claim(const ClaimParams& params, Stream) {
   const RowCacheState& cache = params.cache;
-  ++cache.head->tick;
+  row_cache::begin_pass(cache);
   for (int64_t i = 0; i < params.host_rows.sizes[0]; ++i) {
     const int64_t host_row = params.host_rows(i);
     const int32_t resident = cache.slot_of(host_row);

@@ -30,6 +30,15 @@ int32_t choose_victim(const RowCacheState& cache, uint32_t protected_tick) {
 
 }  // namespace
 
+void begin_pass(const RowCacheState& cache) {
+  RowCacheHead& head = *cache.head;
+  if (head.tick == UINT32_MAX) {
+    std::fill_n(cache.last_used.data, head.num_live, 0u);
+    head.tick = 0;
+  }
+  ++head.tick;
+}
+
 void assign(const RowCacheState& cache, int32_t slot, int64_t host_row) {
   cache.owner_of(slot) = host_row;
   cache.slot_of(host_row) = slot;

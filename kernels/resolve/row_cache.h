@@ -5,6 +5,10 @@
 
 namespace dhs::row_cache {
 
+// The next tick. After 2^32 - 1 of them all stamps start again from zero: order among old rows is
+// lost once in years, correctness never.
+void begin_pass(const RowCacheState& cache);
+
 // Gives the slot to `host_row` and stamps it with the current tick.
 void assign(const RowCacheState& cache, int32_t slot, int64_t host_row);
 

@@ -65,7 +65,8 @@ void launch_rope(const RopeParams& params, Stream /*stream*/) {
             "positions: ", params.positions.sizes[0], ", tokens: ", params.x.sizes[0]);
   if (params.rope_dim == 0) return;
   const double heads = static_cast<double>(params.x.sizes[1]);
-  const double token_ns = params.rope_dim / 2 * (kSineCosineNs + heads * kTurnNs);
+  const int64_t num_pairs = params.rope_dim / 2;
+  const double token_ns = static_cast<double>(num_pairs) * (kSineCosineNs + heads * kTurnNs);
   const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kPieceNs / token_ns));
   parallel_for(params.x.sizes[0], grain, [&](int64_t begin, int64_t end) {
     for (int64_t token = begin; token < end; ++token) turn_token(params, token);

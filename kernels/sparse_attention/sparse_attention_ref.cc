@@ -8,9 +8,11 @@
 namespace dhs {
 namespace {
 
+using Rows = std::vector<std::vector<float>>;
+
 // The decoded [latent | rope] rows a query row selected.
-std::vector<std::vector<float>> decode_selected(const SparseAttentionParams& params, int64_t t) {
-  std::vector<std::vector<float>> rows;
+Rows decode_selected(const SparseAttentionParams& params, int64_t t) {
+  Rows rows;
   for (int64_t i = 0; i < params.slots.sizes[1] && params.slots(t, i) >= 0; ++i) {
     std::vector<float> row(static_cast<size_t>(params.layout.latent_dim + params.layout.rope_dim));
     decode_row(params.layout, params.records.at(params.slots(t, i)) + params.row_offset, row.data(),
@@ -20,31 +22,44 @@ std::vector<std::vector<float>> decode_selected(const SparseAttentionParams& par
   return rows;
 }
 
+// The scaled dot of q[t, h] with each row.
+std::vector<double> score_rows(const SparseAttentionParams& params, const Rows& rows, int64_t t,
+                               int64_t h) {
+  const int64_t latent_dim = params.layout.latent_dim;
+  std::vector<double> scores;
+  scores.reserve(rows.size());
+  for (const std::vector<float>& values : rows) {
+    const float* row = values.data();
+    double dot = 0;
+    for (int64_t d = 0; d < latent_dim; ++d) dot += double{params.q_latent(t, h, d)} * row[d];
+    for (int64_t d = 0; d < params.layout.rope_dim; ++d) {
+      dot += double{params.q_rope(t, h, d)} * row[latent_dim + d];
+    }
+    scores.push_back(dot * params.softmax_scale);
+  }
+  return scores;
+}
+
+std::vector<double> softmax(std::vector<double> scores) {
+  double highest = -std::numeric_limits<double>::infinity();
+  for (const double score : scores) highest = std::max(highest, score);
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - highest);
+  for (double& score : scores) score /= sum;
+  return scores;
+}
+
 }  // namespace
 
 void sparse_attention_ref(const SparseAttentionParams& params) {
-  const int64_t latent_dim = params.layout.latent_dim;
   for (int64_t t = 0; t < params.out.sizes[0]; ++t) {
-    const std::vector<std::vector<float>> rows = decode_selected(params, t);
+    const Rows rows = decode_selected(params, t);
     for (int64_t h = 0; h < params.out.sizes[1]; ++h) {
-      std::vector<double> weight(rows.size());
-      double highest = -std::numeric_limits<double>::infinity();
-      for (size_t i = 0; i < rows.size(); ++i) {
-        const float* row = rows[i].data();
-        for (int64_t d = 0; d < latent_dim; ++d)
-          weight[i] += double{params.q_latent(t, h, d)} * row[d];
-        for (int64_t d = 0; d < params.layout.rope_dim; ++d) {
-          weight[i] += double{params.q_rope(t, h, d)} * row[latent_dim + d];
-        }
-        weight[i] *= params.softmax_scale;
-        highest = std::max(highest, weight[i]);
-      }
-      double sum = 0;
-      for (double& w : weight) sum += w = std::exp(w - highest);
-      for (int64_t d = 0; d < latent_dim; ++d) {
+      const std::vector<double> weights = softmax(score_rows(params, rows, t, h));
+      for (int64_t d = 0; d < params.layout.latent_dim; ++d) {
         double out = 0;
         for (size_t i = 0; i < rows.size(); ++i)
-          out += weight[i] / sum * rows[i][static_cast<size_t>(d)];
+          out += weights[i] * rows[i][static_cast<size_t>(d)];
         params.out(t, h, d) = static_cast<float>(out);
       }
     }

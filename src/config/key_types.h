@@ -118,6 +118,7 @@ ConfigKey host_port_key(std::string name, F field) {
 template <class F, class T>
 ConfigKey choice_key(std::string name, F field, std::vector<std::pair<std::string, T>> choices) {
   std::vector<std::string> names;
+  names.reserve(choices.size());
   for (const auto& choice : choices) names.push_back(choice.first);
   const auto read = [choices, names](const KeyInput& input) -> absl::StatusOr<T> {
     DHS_ASSIGN_OR_RETURN(const size_t choice_idx, parse_one_of(input, names));

@@ -31,18 +31,23 @@ Pieces pieces_of(int64_t count, int64_t grain) {
   return pieces;
 }
 
+void expect_each_index_visited_once(int64_t count, int64_t grain) {
+  std::vector<std::atomic<int>> visits(count);
+  parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) ++visits[i];
+  });
+  for (int64_t i = 0; i < count; ++i) {
+    ASSERT_EQ(visits[i], 1) << i << " of " << count << " by " << grain;
+  }
+}
+
 TEST_F(ParallelFor, covers_every_index_once_for_odd_counts_and_grains) {
   for (int threads : {1, 2, 3}) {
     set_num_kernel_threads(threads);
     for (int64_t count : {0, 1, 2, 7, 63, 64, 65, 1001}) {
       for (int64_t grain : {1, 2, 3, 64, 1000, 5000}) {
-        std::vector<std::atomic<int>> visits(count);
-        parallel_for(count, grain, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) ++visits[i];
-        });
-        for (int64_t i = 0; i < count; ++i) {
-          ASSERT_EQ(visits[i], 1) << i << " of " << count << " by " << grain;
-        }
+        expect_each_index_visited_once(count, grain);
+        if (HasFatalFailure()) return;
       }
     }
   }

@@ -77,6 +77,14 @@ class ThreadCount {
   ~ThreadCount() { set_num_kernel_threads(0); }
 };
 
+void expect_close(const std::vector<float>& got, const std::vector<float>& want, double tolerance,
+                  const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], tolerance * (1 + std::fabs(want[i]))) << what << ", element " << i;
+  }
+}
+
 TEST(Gemm, equals_the_reference_on_every_path) {
   for (Shape shape : kShapes) {
     const auto w = random_floats(shape.n * shape.k, 1);
@@ -91,10 +99,8 @@ TEST(Gemm, equals_the_reference_on_every_path) {
         const auto got = product(*matrix, a.data(), m, shape);
         // f32 accumulation of k terms of size about 1.
         const double tolerance = 2e-6 * std::sqrt(static_cast<double>(shape.k)) + 1e-6;
-        for (size_t i = 0; i < want.size(); ++i) {
-          ASSERT_NEAR(got[i], want[i], tolerance * (1 + std::fabs(want[i])))
-              << describe(path, shape) << ", m " << m << ", element " << i;
-        }
+        expect_close(got, want, tolerance, describe(path, shape) + ", m " + std::to_string(m));
+        if (HasFatalFailure()) return;
       }
     }
   }
@@ -258,34 +264,49 @@ TEST(PanelVerify, rejects_a_kernel_whose_bits_depend_on_the_place_in_the_tile) {
   EXPECT_EQ(verified_rule(second_half, GemmMath::kF32, 5, 40), TileRule::kOwnLoop);
 }
 
+std::vector<PackedMatrixPtr> pack_heads(GemmPrecision precision, int64_t num_heads, Shape shape) {
+  std::vector<PackedMatrixPtr> weights;
+  weights.reserve(static_cast<size_t>(num_heads));
+  for (int64_t head = 0; head < num_heads; ++head) {
+    const auto w = random_floats(shape.n * shape.k, 20 + static_cast<uint32_t>(head));
+    weights.push_back(pack_matrix(precision, view<const float>(w.data(), shape.n, shape.k)));
+  }
+  return weights;
+}
+
+// `a` holds [rows, heads, shape.k].
+void expect_bits_of_own_gemms(const std::vector<PackedMatrixPtr>& weights,
+                              const std::vector<float>& a, Shape shape, const std::string& what) {
+  const auto num_heads = static_cast<int64_t>(weights.size());
+  const auto num_rows = static_cast<int64_t>(a.size()) / (num_heads * shape.k);
+  std::vector<float> out(static_cast<size_t>(num_rows * num_heads * shape.n));
+  launch_head_gemm({weights.data(), view(a.data(), num_rows, num_heads, shape.k),
+                    view(out.data(), num_rows, num_heads, shape.n)},
+                   Stream{});
+  for (int64_t head = 0; head < num_heads; ++head) {
+    std::vector<float> want(static_cast<size_t>(num_rows * shape.n));
+    launch_gemm({weights[static_cast<size_t>(head)].get(),
+                 {a.data() + head * shape.k, {num_rows, shape.k}, {num_heads * shape.k, 1}},
+                 view(want.data(), num_rows, shape.n)},
+                Stream{});
+    for (int64_t row = 0; row < num_rows; ++row) {
+      ASSERT_TRUE(same_bits(&out[static_cast<size_t>((row * num_heads + head) * shape.n)],
+                            &want[static_cast<size_t>(row * shape.n)], shape.n))
+          << "head " << head << ", row " << row << ", " << what;
+    }
+  }
+}
+
 TEST(HeadGemm, gives_each_head_the_bits_of_its_own_gemm) {
   constexpr int64_t kHeads = 7, kRows = 67;
   for (Shape shape : {Shape{128, 64}, Shape{512, 192}, Shape{70, 33}}) {
     for (GemmPrecision precision : {GemmPrecision::kF32, GemmPrecision::kBf16}) {
-      std::vector<PackedMatrixPtr> weights;
-      for (uint32_t head = 0; head < kHeads; ++head) {
-        const auto w = random_floats(shape.n * shape.k, 20 + head);
-        weights.push_back(pack_matrix(precision, view<const float>(w.data(), shape.n, shape.k)));
-      }
+      const auto weights = pack_heads(precision, kHeads, shape);
       const auto a = random_floats(kRows * kHeads * shape.k, 14);
       for (int threads : {1, 2}) {
         ThreadCount count(threads);
-        std::vector<float> out(static_cast<size_t>(kRows * kHeads * shape.n));
-        launch_head_gemm({weights.data(), view(a.data(), kRows, kHeads, shape.k),
-                          view(out.data(), kRows, kHeads, shape.n)},
-                         Stream{});
-        for (int64_t head = 0; head < kHeads; ++head) {
-          std::vector<float> want(static_cast<size_t>(kRows * shape.n));
-          launch_gemm({weights[static_cast<size_t>(head)].get(),
-                       {a.data() + head * shape.k, {kRows, shape.k}, {kHeads * shape.k, 1}},
-                       view(want.data(), kRows, shape.n)},
-                      Stream{});
-          for (int64_t row = 0; row < kRows; ++row) {
-            ASSERT_TRUE(same_bits(&out[static_cast<size_t>((row * kHeads + head) * shape.n)],
-                                  &want[static_cast<size_t>(row * shape.n)], shape.n))
-                << "head " << head << ", row " << row << ", threads " << threads;
-          }
-        }
+        expect_bits_of_own_gemms(weights, a, shape, "threads " + std::to_string(threads));
+        if (HasFatalFailure()) return;
       }
     }
   }

@@ -20,7 +20,7 @@ constexpr float kUntouched = 12345.0f;
 
 // Sequences with their keys in scattered pages, and query rows over them.
 struct Problem {
-  Problem(RowFormat format, int32_t index_dim, int64_t heads, std::vector<int32_t> lengths)
+  Problem(RowFormat format, int32_t index_dim, int64_t heads, const std::vector<int32_t>& lengths)
       : layout{format, index_dim, 64}, num_heads(heads), num_blocks(1) {
     for (int32_t length : lengths) num_blocks = std::max<int64_t>(num_blocks, (length + 63) / 64);
     const auto num_items = static_cast<int64_t>(lengths.size()) * num_blocks;
@@ -109,6 +109,16 @@ std::vector<float> row_scores(const Problem& problem, const std::vector<float>& 
   return {first, first + count};
 }
 
+// Both round to f32; the sums of products differ by their order only.
+void expect_close(const std::vector<float>& actual, const std::vector<float>& expected,
+                  int64_t num_heads, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], 2e-5f * static_cast<float>(num_heads))
+        << what << " at " << i;
+  }
+}
+
 TEST(IndexScore, every_table_agrees_with_the_reference) {
   for (RowFormat format : kFormats) {
     for (const auto& [dim, heads] : {std::pair{128, 32}, {64, 4}, {128, 64}, {40, 3}, {7, 17}}) {
@@ -119,12 +129,10 @@ TEST(IndexScore, every_table_agrees_with_the_reference) {
       index_score_ref(problem.params(expected));
       for (CpuIsa isa : kIsas) {
         if (!cpu_supports(isa)) continue;
-        const std::vector<float> actual = problem.run(isa);
-        for (size_t i = 0; i < expected.size(); ++i) {
-          // Both round to f32; the sums of products differ by their order only.
-          ASSERT_NEAR(actual[i], expected[i], 2e-5f * static_cast<float>(heads))
-              << describe(isa, format) << ", dim " << dim << ", heads " << heads << " at " << i;
-        }
+        expect_close(problem.run(isa), expected, heads,
+                     describe(isa, format) + ", dim " + std::to_string(dim) + ", heads " +
+                         std::to_string(heads));
+        if (HasFatalFailure()) return;
       }
     }
   }
@@ -145,6 +153,17 @@ TEST(IndexScore, writes_nothing_beyond_the_visible_keys) {
   }
 }
 
+// Every visible score is the same.
+void expect_one_score(const Problem& problem, const std::vector<float>& scores,
+                      const std::string& what) {
+  for (size_t t = 0; t < problem.visible.size(); ++t) {
+    for (int32_t s = 0; s < problem.visible[t]; ++s) {
+      ASSERT_EQ(scores[t * size_t(problem.width()) + size_t(s)], scores[0])
+          << what << ", row " << t << ", key " << s;
+    }
+  }
+}
+
 TEST(IndexScore, a_score_does_not_depend_on_where_its_key_stands) {
   for (RowFormat format : kFormats) {
     for (CpuIsa isa : kIsas) {
@@ -155,13 +174,8 @@ TEST(IndexScore, a_score_does_not_depend_on_where_its_key_stands) {
       const std::vector<float> q = problem.values(32 * 128);
       const std::vector<float> weights = problem.values(32);
       for (int32_t visible : {200, 199, 67, 3, 1}) problem.add_row(0, visible, q, weights);
-      const std::vector<float> scores = problem.run(isa);
-      for (size_t t = 0; t < problem.visible.size(); ++t) {
-        for (int32_t s = 0; s < problem.visible[t]; ++s) {
-          ASSERT_EQ(scores[t * size_t(problem.width()) + size_t(s)], scores[0])
-              << describe(isa, format) << ", row " << t << ", key " << s;
-        }
-      }
+      expect_one_score(problem, problem.run(isa), describe(isa, format));
+      if (HasFatalFailure()) return;
     }
   }
 }
@@ -224,7 +238,7 @@ TEST(IndexScore, every_fp8_code_counts_at_its_value) {
     for (int32_t s = 0; s < 256; ++s) {
       const float value = f8e4m3_to_f32(static_cast<F8E4m3>(s)) * 0.125f;
       const float positive = scores[static_cast<size_t>(s)];
-      const float negative = scores[static_cast<size_t>(256 + s)];
+      const float negative = scores[256 + static_cast<size_t>(s)];
       if (std::isnan(value)) {
         EXPECT_TRUE(std::isnan(positive) && std::isnan(negative)) << cpu_isa_name(isa) << " " << s;
         continue;

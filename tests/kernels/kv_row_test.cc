@@ -228,6 +228,14 @@ TEST(IndexKey, page_matches_a_hand_built_one) {
   EXPECT_EQ(page, expected);
 }
 
+// Whether byte `b` of a page stores the key at `offset` or its scale.
+bool stores_key(const IndexKeyLayout& layout, int offset, int64_t b) {
+  const int64_t key_at = offset * layout.key_bytes();
+  if (b >= key_at && b < key_at + layout.key_bytes()) return true;
+  const int64_t scale_at = layout.scales_offset() + offset * 4;
+  return layout.format == RowFormat::kFp8 && b >= scale_at && b < scale_at + 4;
+}
+
 TEST(IndexKey, writing_one_key_changes_only_its_bytes_and_its_scale) {
   for (RowFormat format : {RowFormat::kF32, RowFormat::kBf16, RowFormat::kFp8}) {
     const IndexKeyLayout layout{format, 128, 64};
@@ -236,13 +244,8 @@ TEST(IndexKey, writing_one_key_changes_only_its_bytes_and_its_scale) {
       Bytes page(static_cast<size_t>(layout.page_bytes()), std::byte{0xee});
       encode_index_key(layout, key.data(), offset, page.data());
       for (int64_t b = 0; b < layout.page_bytes(); ++b) {
-        const bool of_key =
-            b >= offset * layout.key_bytes() && b < (offset + 1) * layout.key_bytes();
-        const int64_t scale_at = layout.scales_offset() + offset * 4;
-        const bool of_scale = format == RowFormat::kFp8 && b >= scale_at && b < scale_at + 4;
-        if (!of_key && !of_scale) {
-          ASSERT_EQ(byte_at(page, b), 0xee) << b;
-        }
+        if (stores_key(layout, offset, b)) continue;
+        ASSERT_EQ(byte_at(page, b), 0xee) << b;
       }
     }
   }

@@ -220,6 +220,21 @@ TEST(RowCache, release_keeps_optional_rows_too_while_free_slots_last) {
   EXPECT_EQ(check_row_cache(cache.state), nullptr);
 }
 
+TEST(RowCache, ticks_that_wrap_around_lose_no_row_of_the_running_pass) {
+  Cache cache(1024, 16, 1);
+  cache.grow(1);
+  Resolver resolver(cache, 1, 16);
+  cache.head.tick = UINT32_MAX - 3;
+  for (int32_t step = 0; step < 8; ++step) {
+    std::vector<int32_t> row(12);
+    for (int32_t i = 0; i < 12; ++i) row[i] = step * 5 + i;
+    const Resolved out = resolver.resolve({row}, {0});
+    for (size_t i = 0; i < row.size(); ++i) ASSERT_EQ(cache.owner_of[out.slots[i]], row[i]);
+    ASSERT_EQ(check_row_cache(cache.state), nullptr);
+  }
+  EXPECT_LT(cache.head.tick, 8u);
+}
+
 // Exact LRU over the same references, for comparison.
 class Lru {
  public:

@@ -254,6 +254,24 @@ TEST(SparseAttention, gives_zeros_for_a_row_without_slots) {
   }
 }
 
+// Each of the query rows of `batch`, run alone, has the bits it has in `together`.
+void expect_rows_alone(const Problem& batch, CpuIsa isa, const std::vector<float>& together,
+                       const std::string& what) {
+  const int64_t latent_size = batch.num_heads * batch.layout.latent_dim;
+  const int64_t rope_size = batch.num_heads * batch.layout.rope_dim;
+  for (int64_t t = 0; t < batch.num_rows(); ++t) {
+    Problem alone(batch.layout, batch.num_heads, batch.num_slots, batch.top_k);
+    const auto slots = batch.slots.begin() + t * batch.top_k;
+    const auto latent = batch.q_latent.begin() + t * latent_size;
+    const auto rope = batch.q_rope.begin() + t * rope_size;
+    alone.add_row({slots, slots + batch.top_k}, {latent, latent + latent_size},
+                  {rope, rope + rope_size});
+    const auto expected = together.begin() + t * latent_size;
+    EXPECT_EQ(alone.run(isa), std::vector<float>(expected, expected + latent_size))
+        << what << ", row " << t;
+  }
+}
+
 TEST(SparseAttention, a_row_does_not_depend_on_its_batch_or_on_threads) {
   for (RowFormat format : kFormats) {
     for (CpuIsa isa : kIsas) {
@@ -264,17 +282,9 @@ TEST(SparseAttention, a_row_does_not_depend_on_its_batch_or_on_threads) {
       const std::vector<float> together = batch.run(isa);
       for (int threads : {1, 2, 8}) {  // 8: more threads than rows, so heads are split
         set_num_kernel_threads(threads);
-        EXPECT_EQ(batch.run(isa), together) << describe(isa, format) << ", threads " << threads;
-        for (size_t t = 0; t < 6; ++t) {
-          Problem alone({format, 128, 32}, 70, 300, 200);
-          const auto slots = batch.slots.begin() + static_cast<int64_t>(t) * 200;
-          const auto latent = batch.q_latent.begin() + static_cast<int64_t>(t) * 70 * 128;
-          const auto rope = batch.q_rope.begin() + static_cast<int64_t>(t) * 70 * 32;
-          alone.add_row({slots, slots + 200}, {latent, latent + 70 * 128}, {rope, rope + 70 * 32});
-          const auto expected = together.begin() + static_cast<int64_t>(t) * 70 * 128;
-          EXPECT_EQ(alone.run(isa), std::vector<float>(expected, expected + 70 * 128))
-              << describe(isa, format) << ", row " << t << ", threads " << threads;
-        }
+        const std::string what = describe(isa, format) + ", threads " + std::to_string(threads);
+        EXPECT_EQ(batch.run(isa), together) << what;
+        expect_rows_alone(batch, isa, together, what);
       }
     }
   }

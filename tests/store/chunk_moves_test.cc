@@ -125,6 +125,26 @@ TEST_F(ChunkMoves, many_boundaries_without_a_step_between_keep_the_protected_row
   for (int group = 0; group < kNumGroups; ++group) EXPECT_EQ(world_.missed(group), 0) << group;
 }
 
+// A step's own tokens are protected too, selected or not: they will be wanted soonest of all.
+TEST(NewRows, of_the_latest_step_push_others_out_of_the_chunks_that_stay) {
+  // Two requests with all their rows: 2 index chunks, and 2 + 4 + 3 for the row caches. The second
+  // one's rows are alone in the chunks that came with it; the first one fills the others.
+  StoreWorld world({.num_chunks = 11});
+  const int older = *world.admit(63);
+  world.step({{older, 63}});
+  const int newer = *world.admit(21);
+  world.step({{newer, 21}}, select_exactly({0}));
+  ASSERT_TRUE(world.admit(64).has_value());
+  const StepPart last_again{.sequence = newer, .num_new = 0, .rewind = 1};
+  for (int32_t first : {1, 7, 13}) {
+    world.step({last_again}, select_exactly({first, first + 1, first + 2, first + 3, first + 4,
+                                             first + 5, first + 6, first + 7}));
+    EXPECT_EQ(world.missed(0), 0);
+  }
+  EXPECT_EQ(world.store().capacity_rows(0), 64) << "the third request took no chunk of group 0";
+  EXPECT_EQ(world.store().counters()[0].released, 20);
+}
+
 // The mode that promises every row of a running request on the device, whoever comes and goes.
 TEST(ResidentMode, never_fetches_a_row_of_a_running_request) {
   StoreWorld world({.residency = {ResidencyMode::kResident}});

@@ -140,6 +140,7 @@ void StoreWorld::step(const std::vector<StepPart>& parts, const Choice& choice) 
   }
   check_index_pages();
   check_host_rows();
+  ASSERT_EQ(kv_.check_invariants(), "");
   ASSERT_EQ(store_->check_invariants(), "");
 }
 

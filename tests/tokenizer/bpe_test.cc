@@ -18,7 +18,9 @@ BpeSpec make_spec(const Merges& merges) {
     spec.vocab.push_back({std::string(spell_byte(static_cast<unsigned char>(byte))), byte});
   }
   for (const auto& [left, right] : merges) {
-    const auto same = [&](const VocabToken& token) { return token.content == left + right; };
+    const auto same = [&left = left, &right = right](const VocabToken& token) {
+      return token.content == left + right;
+    };
     if (std::none_of(spec.vocab.begin(), spec.vocab.end(), same)) {
       spec.vocab.push_back({left + right, static_cast<TokenId>(spec.vocab.size())});
     }
@@ -34,6 +36,7 @@ std::vector<std::string> encode(const BpeSpec& spec, std::string_view piece) {
   std::vector<TokenId> tokens;
   bpe->encode(piece, scratch, tokens);
   std::vector<std::string> spelled;
+  spelled.reserve(tokens.size());
   for (const TokenId token : tokens) spelled.push_back(spec.vocab[token].content);
   return spelled;
 }

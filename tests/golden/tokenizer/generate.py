@@ -15,8 +15,8 @@ texts.jsonl             one JSON string per line
 <name>.decode.jsonl     {"ids", "all", "skip"}: random ids, most of them no valid UTF-8, decoded
                         with and without special tokens
 variants.jsonl          {"patch", "texts", "ids"}: `mixed_case` with parts of its tokenizer.json
-                        replaced (JSON merge patch), for every behaviour of the format; "with_special"
-                        are the ids with special tokens added
+                        replaced (JSON merge patch), for every behaviour of the format;
+                        "with_special" are the ids with special tokens added
 """
 
 import copy
@@ -61,7 +61,8 @@ def main(args: list[str]) -> int:
 
 
 #include <vector>
-template <class T> T sum(const std::vector<T>& v) {\r\n  T s{};\r\n  for (auto x : v) s += x;\r\n  return s;\r\n}
+template <class T> T sum(const std::vector<T>& v) {\r\n  T s{};\r\n\
+  for (auto x : v) s += x;\r\n  return s;\r\n}
 SELECT name, COUNT(*) FROM users WHERE id >= 100 AND created_at < '2024-01-31' GROUP BY name;
 {"key": [1, 2.5, -3e10, null, true], "nested": {"a": "b\\n"}}
 <div class="x">a &amp; b</div> http://example.com/a/b?c=d&e=f#g  x = y * (z + 1) / 2 - w ** 3;
@@ -147,28 +148,50 @@ def template(document, before, after):
 # ---- texts --------------------------------------------------------------------------------------
 
 HAND_WRITTEN = [
-    "", " ", "  ", "\n", "\r\n", "\t", "a", " a", "a ", "  a", "a  b", "a   b", "\n\n\na", "a\n \n b",
-    " \n", "  \n  \n", "a \r\n\r\n b", "x\u00a0y", "x\u3000y", "x\u2028y\u2029z", "x\u180ey", "x\u0085y",
-    "\u200b\u200b", "\ufeffbom", "a\u0000b", "\u0001\u0002\u007f", "\ufffd\ufffe\uffff", "\U0010ffff\U000f0000",
+    "", " ", "  ", "\n", "\r\n", "\t", "a", " a", "a ", "  a", "a  b", "a   b", "\n\n\na",
+    "a\n \n b",
+    " \n", "  \n  \n", "a \r\n\r\n b", "x\u00a0y", "x\u3000y", "x\u2028y\u2029z", "x\u180ey",
+    "x\u0085y",
+    "\u200b\u200b", "\ufeffbom", "a\u0000b", "\u0001\u0002\u007f", "\ufffd\ufffe\uffff",
+    "\U0010ffff\U000f0000",
     "I'm you'll we've he's they'd can't you're", "I'M YOU'LL WE'VE HE'S THEY'D CAN'T YOU'RE",
     "'s't're've'm'll'd", "''s '' 'S' 'Ll'lL", "it'\u017f 'T\u212a", "don\u2019t can\u2019t",
-    "1", "12", "123", "1234", "1234567890" * 12, "1 22 333 4444", "3.14159", "1,234,567.89", "\u0661\u0662\u0663\u0664",
+    "1", "12", "123", "1234", "1234567890" * 12, "1 22 333 4444", "3.14159", "1,234,567.89",
+    "\u0661\u0662\u0663\u0664",
     "\u00bd\u00b2\u2167\u3007\u4e00\u4e8c", "\uff11\uff12\uff13\uff14", "v1.2.3-rc4+567", "0x1F600",
-    "caf\u00e9 cafe\u0301 caf\u00e9! cafe\u0301!", "\u1e9b\u0323 \u1e9b\u0323", "\u00c5 A\u030a \u212b", "e\u0301tude \u00e9tude",
-    "\u1100\u1161\u11a8 \uac01 \uac00\u11a8", "q\u0307\u0323 q\u0323\u0307", "a\u0315\u0300\u05ae\u0062",
-    "\u0344 \u0958 \u2126 \ufb1d \uf900", "\u0f71\u0f72\u0f74 \u0f73", "a" + "\u0301" * 40, "o" + "\u0323\u0307" * 20,
-    "\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466", "\U0001f44d\U0001f3fd \u2764\ufe0f \U0001f1e9\U0001f1ea\U0001f1eb\U0001f1f7", "#\ufe0f\u20e3 \U0001f3f4\U000e0067\U000e0062\U000e007f",
-    "\u4f60\u597d\uff0c\u4e16\u754c\uff01", "\u4f60\u597d123\u4e16\u754cabc", "\u65e5\u672c\u8a9e\u30c6\u30b9\u30c8\u3072\u3089\u304c\u306a", "\ud55c\uad6d\uc5b4 \ud14c\uc2a4\ud2b8", "\u9fa5\u9fa6\u9fff\u3400\U00020000",
-    "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd", "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645 \u200f123\u200e", "\u202ereversed\u202c",
-    "<|user|>hello<|assistant|><think>hm</think>", "[gMASK]<sop><|user|>s", "<|user|><|user|>s<|user|>sx", "<|user <|user| <|<|user|>",
-    "<|endoftext|><|endoftext|>", "a <|endoftext|> b", "<|END|>", "<|\uff55ser|>", "<|mask|><|reserved_0|>",
-    "a  <left>  b", "a  <right>  b", "a \u3000<both>\n\t b", "<left><right><both>", " <left> <left> ", "<right> <left>", "<right> <right> <both> <both>",
-    "word", "a word b", "sword", "words", "word.", "_word", "\u00e9word", "word\u0301", "word\u200d", "word\u00b2", " word word wordword word", "\u6c34word",
-    "\u00e9\u00e8", "x\u00e9\u00e8y", "\uff5cend\u2581of\uff5c \uff5cend\u2581of", "e\u0301\u00e8 \u00e9e\u0300",
-    "if (x == 1) {\n    return x;\n}\n", "\tfoo\t\tbar", "a=b;c=d", "----====####", "...!!!???", "$%^&*()_+{}|:<>?", "a/b\\c", "http://x.y/z?a=b&c=d",
-    "!important @user #tag $var %d &amp; *p (x) +y ,z -w .e /r :t ;y <u =i >o ?p [a ]s ^d _f `g {h |j }k ~l \"m 'n",
-    "CamelCaseWord snake_case_word SCREAMING_CASE", "A" * 200, "ab" * 150, "\u6c34" * 120, " " * 300, "\n" * 120, "=" * 200, " \n" * 60, "\U0001f600" * 40, "a " * 100,
-    "the " * 60, "The quick brown fox jumps over the lazy dog.", "x" * 47 + " " + "y" * 48 + " " + "z" * 49,
+    "caf\u00e9 cafe\u0301 caf\u00e9! cafe\u0301!", "\u1e9b\u0323 \u1e9b\u0323",
+    "\u00c5 A\u030a \u212b", "e\u0301tude \u00e9tude",
+    "\u1100\u1161\u11a8 \uac01 \uac00\u11a8", "q\u0307\u0323 q\u0323\u0307",
+    "a\u0315\u0300\u05ae\u0062",
+    "\u0344 \u0958 \u2126 \ufb1d \uf900", "\u0f71\u0f72\u0f74 \u0f73", "a" + "\u0301" * 40,
+    "o" + "\u0323\u0307" * 20,
+    "\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466",
+    "\U0001f44d\U0001f3fd \u2764\ufe0f \U0001f1e9\U0001f1ea\U0001f1eb\U0001f1f7",
+    "#\ufe0f\u20e3 \U0001f3f4\U000e0067\U000e0062\U000e007f",
+    "\u4f60\u597d\uff0c\u4e16\u754c\uff01", "\u4f60\u597d123\u4e16\u754cabc",
+    "\u65e5\u672c\u8a9e\u30c6\u30b9\u30c8\u3072\u3089\u304c\u306a",
+    "\ud55c\uad6d\uc5b4 \ud14c\uc2a4\ud2b8", "\u9fa5\u9fa6\u9fff\u3400\U00020000",
+    "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd",
+    "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645 \u200f123\u200e",
+    "\u202ereversed\u202c",
+    "<|user|>hello<|assistant|><think>hm</think>", "[gMASK]<sop><|user|>s",
+    "<|user|><|user|>s<|user|>sx", "<|user <|user| <|<|user|>",
+    "<|endoftext|><|endoftext|>", "a <|endoftext|> b", "<|END|>", "<|\uff55ser|>",
+    "<|mask|><|reserved_0|>",
+    "a  <left>  b", "a  <right>  b", "a \u3000<both>\n\t b", "<left><right><both>",
+    " <left> <left> ", "<right> <left>", "<right> <right> <both> <both>",
+    "word", "a word b", "sword", "words", "word.", "_word", "\u00e9word", "word\u0301",
+    "word\u200d", "word\u00b2", " word word wordword word", "\u6c34word",
+    "\u00e9\u00e8", "x\u00e9\u00e8y", "\uff5cend\u2581of\uff5c \uff5cend\u2581of",
+    "e\u0301\u00e8 \u00e9e\u0300",
+    "if (x == 1) {\n    return x;\n}\n", "\tfoo\t\tbar", "a=b;c=d", "----====####", "...!!!???",
+    "$%^&*()_+{}|:<>?", "a/b\\c", "http://x.y/z?a=b&c=d",
+    "!important @user #tag $var %d &amp; *p (x) +y ,z -w .e /r :t ;y <u =i >o ?p "
+    "[a ]s ^d _f `g {h |j }k ~l \"m 'n",
+    "CamelCaseWord snake_case_word SCREAMING_CASE", "A" * 200, "ab" * 150, "\u6c34" * 120,
+    " " * 300, "\n" * 120, "=" * 200, " \n" * 60, "\U0001f600" * 40, "a " * 100,
+    "the " * 60, "The quick brown fox jumps over the lazy dog.",
+    "x" * 47 + " " + "y" * 48 + " " + "z" * 49,
 ]  # fmt: skip
 
 
@@ -204,7 +227,8 @@ def make_texts():
     lines = [line for line in (PROSE + CODE).splitlines() if line]
     words = (PROSE + CODE).split()
     flagged = [token["content"] for token in FLAGGED]
-    fragments = words + SPECIALS * 8 + flagged * 8 + ["'s", "'LL", " ", "  ", "\n", "\r\n", " \n"] * 20
+    endings_and_blanks = ["'s", "'LL", " ", "  ", "\n", "\r\n", " \n"]
+    fragments = words + SPECIALS * 8 + flagged * 8 + endings_and_blanks * 20
 
     def from_plane():
         return "".join(rng.choice(rng.choice(planes)) for _ in range(rng.randint(1, 24)))
@@ -220,10 +244,12 @@ def make_texts():
     def from_line():
         line = rng.choice(lines)
         begin = rng.randrange(len(line))
-        return unicodedata.normalize(rng.choice(["NFC", "NFD"]), line[begin : begin + rng.randint(1, 120)])
+        form = rng.choice(["NFC", "NFD"])
+        return unicodedata.normalize(form, line[begin : begin + rng.randint(1, 120)])
 
     def from_bytes():
-        return bytes(rng.randrange(256) for _ in range(rng.randint(1, 60))).decode("utf-8", "ignore")
+        made = bytes(rng.randrange(256) for _ in range(rng.randint(1, 60)))
+        return made.decode("utf-8", "ignore")
 
     makers = [from_plane, from_one_plane, from_fragments, from_fragments, from_line, from_bytes]
     texts = HAND_WRITTEN + lines
@@ -262,9 +288,10 @@ def write_tokenizer_fixtures(name, document, texts):
     rng = random.Random(7)
     size = tokenizer.get_vocab_size()
     added = [token["id"] for token in document["added_tokens"]]
+    pools = [range(256), range(size), added + list(range(150, 256)), range(size + 50)]
     decodes = []
     for _ in range(NUM_DECODES):
-        pool = rng.choice([range(256), range(size), added + list(range(150, 256)), range(size + 50)])
+        pool = rng.choice(pools)
         ids = [rng.choice(pool) for _ in range(rng.randint(0, 20))]
         decodes.append({
             "ids": ids,
@@ -276,24 +303,28 @@ def write_tokenizer_fixtures(name, document, texts):
 
 def variants(document):
     byte_level_json = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    bytes_only = {**byte_level_json, "use_regex": False}
     sequence = lambda *steps: {
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*steps, {**byte_level_json, "use_regex": False}]}
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*steps, bytes_only]}
     }
     split_json = lambda pattern, behavior, invert: {
         "type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert
     }  # fmt: skip
     behaviors = ["Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
     patterns = [
-        {"Regex": r"\s"}, {"Regex": r"\s+"}, {"Regex": r"\d*"}, {"Regex": r"[aeiou]|(?=n)"}, {"String": " "}, {"String": "an"},
+        {"Regex": r"\s"}, {"Regex": r"\s+"}, {"Regex": r"\d*"}, {"Regex": r"[aeiou]|(?=n)"},
+        {"String": " "}, {"String": "an"},
     ]  # fmt: skip
     for pattern in patterns:
         for behavior in behaviors:
             for invert in (False, True):
                 yield sequence(split_json(pattern, behavior, invert))
     for pattern in [
-        r"\p{Han}+|\p{Hiragana}+", r"(?<=a)n|(?<!a)d", r"\u0061|[\u00e8-\u00ea]", r"a++|(?>b|bb)b|\x{63}", r"\P{L}{2,}|\p{^N}",
+        r"\p{Han}+|\p{Hiragana}+", r"(?<=a)n|(?<!a)d", r"\u0061|[\u00e8-\u00ea]",
+        r"a++|(?>b|bb)b|\x{63}", r"\P{L}{2,}|\p{^N}",
         r"(?i:K|[x-z])+|\S{2,}?", r"(?i)THE|(?-i:Go)", r"[^\S\n]+|[\S]{5}", r"\At", r".{3}|\n",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}|\s+",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*"
+        r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}|\s+",
     ]:  # fmt: skip
         yield sequence(split_json({"Regex": pattern}, "Isolated", False))
     for individual in (False, True):
@@ -302,9 +333,11 @@ def variants(document):
         yield sequence(split_json({"Regex": r"\p{L}+"}, "Isolated", False), digits)
     for prefix in (False, True):
         for use_regex in (False, True):
-            yield {"pre_tokenizer": {**byte_level_json, "add_prefix_space": prefix, "use_regex": use_regex}}
+            options = {"add_prefix_space": prefix, "use_regex": use_regex}
+            yield {"pre_tokenizer": {**byte_level_json, **options}}
     yield {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-        split_json({"String": " "}, "Removed", False), {**byte_level_json, "add_prefix_space": True}]}}  # fmt: skip
+        split_json({"String": " "}, "Removed", False),
+        {**byte_level_json, "add_prefix_space": True}]}}  # fmt: skip
     yield {"model": {"ignore_merges": True}}
     # A token no merge leads to: only taken as a whole.
     yield {"model": {"ignore_merges": True, "merges": document["model"]["merges"][:200]}}
@@ -317,7 +350,8 @@ def variants(document):
         {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True},
         template(document, ["<|user|>"], [])]}}  # fmt: skip
     yield {"decoder": {"type": "Sequence", "decoders": [
-        {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}, {"type": "Fuse"}]}}  # fmt: skip
+        {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        {"type": "Fuse"}]}}  # fmt: skip
     for flag in ("normalized", "single_word", "lstrip", "rstrip"):
         tokens = copy.deepcopy(document["added_tokens"])
         for token in tokens:
@@ -344,8 +378,12 @@ COMPONENTS = ["pre_tokenizer", "normalizer", "post_processor", "decoder", "added
 def write_variants(document, texts):
     rng = random.Random(11)
     base_texts = [
-        "", " a banana and  an  onion\nthe end. ", "no1 22 333x4444 \u00bd\u0663", "The Go\u212a xYz THE \u017f\u00df word", "\u6c34\u3001\u6c34\u3042\u3042\u30ab \u00e9e\u0301\u00e8",
-        "a <left> b <right> c <both> d word swords word", "cafe\u0301! caf\u00e9! e\u0301tude \u00e9tude <|user|>s\u00e9\u00e8", "ab abb bbb aaan ccc \u180e \t\n",
+        "", " a banana and  an  onion\nthe end. ", "no1 22 333x4444 \u00bd\u0663",
+        "The Go\u212a xYz THE \u017f\u00df word",
+        "\u6c34\u3001\u6c34\u3042\u3042\u30ab \u00e9e\u0301\u00e8",
+        "a <left> b <right> c <both> d word swords word",
+        "cafe\u0301! caf\u00e9! e\u0301tude \u00e9tude <|user|>s\u00e9\u00e8",
+        "ab abb bbb aaan ccc \u180e \t\n",
     ]  # fmt: skip
     rows = []
     for patch in variants(document):

@@ -1,0 +1,114 @@
+#include "app/client_options.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <utility>
+
+namespace dhs {
+namespace {
+
+constexpr double kMaxTimeoutSeconds = 1e9;
+
+void add_connection(CLI::App& command, ClientOptions& options) {
+  command.add_option("--server", options.server, "HOST:PORT of the daemon")->required();
+  command
+      .add_option_function<double>(
+          "--timeout", [&](double seconds) { options.timeout = absl::Seconds(seconds); },
+          "Give up after this many seconds (default: never)")
+      ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
+  command.add_flag("--json", options.json, "Print one JSON object");
+}
+
+void add_text_prompt(CLI::Option_group& group, ClientOptions& options) {
+  group.add_option("--prompt", options.prompt, "Text (--prompt=TEXT when it starts with a dash)");
+  group.add_option("--prompt-file", options.prompt_file,
+                   "File whose whole content is the text; - is standard input");
+}
+
+void add_token_ids(CLI::Option_group& group, ClientOptions& options) {
+  group.add_option("--token-ids", options.token_ids, "Token ids: 1,2,3")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+}
+
+void add_sampling(CLI::App& command, ClientRequest& request) {
+  command.add_option("--max-tokens", request.max_tokens,
+                     "Most tokens to generate (default: the rest of the context)");
+  command.add_option("--min-tokens", request.min_tokens,
+                     "No end of sequence and no stop token before this many");
+  command.add_option("--temperature", request.temperature, "0: greedy (default: 1)");
+  command.add_option("--top-p", request.top_p, "Above 0, at most 1 (default: 1)");
+  command.add_option("--top-k", request.top_k, "0: off (default)");
+  command.add_option("--min-p", request.min_p, "0 to 1 (default: 0)");
+  command.add_option("--seed", request.seed, "Same seed, same tokens (default: drawn)");
+  command.add_option("--stop", request.stop, "End where this text appears; may be repeated")
+      ->allow_extra_args(false);
+  command
+      .add_option("--stop-token-id", request.stop_token_ids, "End with this token; may be repeated")
+      ->allow_extra_args(false);
+  command.add_flag("--ignore-eos", request.ignore_eos, "Go on after the model's end token");
+}
+
+void add_output(CLI::App& command, ClientRequest& request) {
+  command.add_flag("--include-stop", request.include_stop_str_in_output,
+                   "The stop string is part of the text");
+  command.add_flag_callback(
+      "--show-special", [&request] { request.skip_special_tokens = false; },
+      "Special tokens are part of the text");
+  command.add_flag("--logprobs", request.logprobs, "Log-probability of each token (with --json)");
+  command.add_option("--top-logprobs", request.top_logprobs,
+                     "And of this many most likely tokens (with --json)");
+  command.add_option("--request-id", request.request_id, "Echoed by the server");
+}
+
+void add_generate(CLI::App& app, ClientOptions& options) {
+  CLI::App& command = *app.add_subcommand("generate", "Generate text; it is printed as it arrives");
+  add_connection(command, options);
+  CLI::Option_group& prompt = *command.add_option_group("prompt", "Exactly one of");
+  prompt.require_option(1);
+  add_text_prompt(prompt, options);
+  add_token_ids(prompt, options);
+  add_sampling(command, options.request);
+  add_output(command, options.request);
+  command.final_callback([&] { options.command = ClientCommand::kGenerate; });
+}
+
+void add_queries(CLI::App& app, ClientOptions& options) {
+  CLI::App& state = *app.add_subcommand("state", "Requests, memory tiers and index groups");
+  add_connection(state, options);
+  state.final_callback([&] { options.command = ClientCommand::kState; });
+
+  CLI::App& tokenize = *app.add_subcommand("tokenize", "Text to token ids");
+  add_connection(tokenize, options);
+  CLI::Option_group& text = *tokenize.add_option_group("prompt", "Exactly one of");
+  text.require_option(1);
+  add_text_prompt(text, options);
+  tokenize.final_callback([&] { options.command = ClientCommand::kTokenize; });
+
+  CLI::App& detokenize = *app.add_subcommand("detokenize", "Token ids to text");
+  add_connection(detokenize, options);
+  CLI::Option_group& ids = *detokenize.add_option_group("tokens");
+  ids.require_option(1);
+  add_token_ids(ids, options);
+  detokenize.final_callback([&] { options.command = ClientCommand::kDetokenize; });
+}
+
+}  // namespace
+
+ParsedClientOptions parse_client_options(int argc, const char* const* argv) {
+  CLI::App app("DHiSparse client and operator tool", "dhisparse");
+  ParsedClientOptions parsed;
+  app.set_version_flag("--version", "dhisparse " DHS_VERSION);
+  app.require_subcommand(1);
+  add_generate(app, parsed.options);
+  add_queries(app, parsed.options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    parsed.exit_status = app.exit(error) == 0 ? 0 : 2;
+  }
+  parsed.options.request.timeout = parsed.options.timeout;
+  return parsed;
+}
+
+}  // namespace dhs

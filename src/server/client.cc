@@ -1,0 +1,229 @@
+#include "dhisparse/client.h"
+
+#include <absl/time/clock.h>
+#include <google/protobuf/stubs/logging.h>
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "dhisparse/v1/admin.grpc.pb.h"
+#include "dhisparse/v1/generation.grpc.pb.h"
+#include "server/rpc_status.h"
+
+namespace dhs {
+namespace {
+
+namespace wire = ::dhisparse::v1;
+
+void put_prompt(const ClientRequest& from, wire::GenerateRequest& to) {
+  if (const auto* text = std::get_if<std::string>(&from.prompt)) {
+    wire::TextPrompt& prompt = *to.mutable_text();
+    prompt.set_text(*text);
+    if (from.add_special_tokens) prompt.set_add_special_tokens(*from.add_special_tokens);
+    if (from.parse_special_tokens) prompt.set_parse_special_tokens(*from.parse_special_tokens);
+    return;
+  }
+  const auto& ids = std::get<std::vector<uint32_t>>(from.prompt);
+  to.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
+}
+
+void put_sampling(const ClientRequest& from, wire::Sampling& to) {
+  if (from.temperature) to.set_temperature(*from.temperature);
+  if (from.top_p) to.set_top_p(*from.top_p);
+  if (from.top_k) to.set_top_k(*from.top_k);
+  if (from.min_p) to.set_min_p(*from.min_p);
+  if (from.seed) to.set_seed(*from.seed);
+  if (from.max_tokens) to.set_max_tokens(*from.max_tokens);
+  if (from.min_tokens) to.set_min_tokens(*from.min_tokens);
+  to.mutable_stop()->Add(from.stop.begin(), from.stop.end());
+  to.mutable_stop_token_ids()->Add(from.stop_token_ids.begin(), from.stop_token_ids.end());
+  if (from.ignore_eos) to.set_ignore_eos(*from.ignore_eos);
+}
+
+wire::GenerateRequest to_wire(const ClientRequest& from) {
+  wire::GenerateRequest to;
+  to.set_request_id(from.request_id);
+  put_prompt(from, to);
+  put_sampling(from, *to.mutable_sampling());
+  wire::Output& output = *to.mutable_output();
+  if (from.include_stop_str_in_output) {
+    output.set_include_stop_str_in_output(*from.include_stop_str_in_output);
+  }
+  if (from.skip_special_tokens) output.set_skip_special_tokens(*from.skip_special_tokens);
+  if (from.logprobs) output.set_logprobs(true);
+  if (from.top_logprobs > 0) output.set_top_logprobs(from.top_logprobs);
+  return to;
+}
+
+void take_chunk(const wire::Chunk& from, ClientOutput& to) {
+  to.text += from.text();
+  for (int i = 0; i < from.token_ids_size(); ++i) {
+    TokenOutput token;
+    token.token = static_cast<TokenId>(from.token_ids(i));
+    if (i < from.logprobs_size()) {
+      token.logprob = from.logprobs(i).logprob();
+      for (const wire::TopLogprob& top : from.logprobs(i).top()) {
+        token.top.push_back({static_cast<TokenId>(top.token_id()), top.logprob()});
+      }
+    }
+    to.tokens.push_back(std::move(token));
+  }
+}
+
+void take_finished(const wire::Finished& from, ClientOutput& to) {
+  to.reason =
+      from.reason() == wire::FINISH_REASON_LENGTH ? FinishReason::kLength : FinishReason::kStop;
+  if (from.stop_case() == wire::Finished::kStopString) to.stop_string = from.stop_string();
+  if (from.stop_case() == wire::Finished::kStopTokenId) {
+    to.stop_token = static_cast<TokenId>(from.stop_token_id());
+  }
+  const wire::Usage& usage = from.usage();
+  to.usage = {.prompt_tokens = static_cast<int64_t>(usage.prompt_tokens()),
+              .completion_tokens = static_cast<int64_t>(usage.completion_tokens()),
+              .cached_prompt_tokens = static_cast<int64_t>(usage.cached_prompt_tokens()),
+              .rows_selected = static_cast<int64_t>(usage.rows_selected()),
+              .rows_fetched = static_cast<int64_t>(usage.rows_fetched())};
+  if (usage.has_time_to_first_token_s()) {
+    to.time_to_first_token_s = usage.time_to_first_token_s();
+  }
+  if (usage.has_time_per_output_token_s()) {
+    to.time_per_output_token_s = usage.time_per_output_token_s();
+  }
+}
+
+GroupState to_group(const wire::IndexGroup& from) {
+  return {.first_layer = static_cast<int32_t>(from.first_layer()),
+          .num_layers = static_cast<int32_t>(from.num_layers()),
+          .record_bytes = static_cast<int64_t>(from.record_bytes()),
+          .capacity_rows = static_cast<int64_t>(from.capacity_rows()),
+          .resident_rows = static_cast<int64_t>(from.resident_rows()),
+          .chunks = static_cast<int64_t>(from.chunks()),
+          .rows_selected = static_cast<int64_t>(from.rows_selected()),
+          .rows_hit = static_cast<int64_t>(from.rows_hit()),
+          .rows_missed = static_cast<int64_t>(from.rows_missed()),
+          .fetched_bytes = static_cast<int64_t>(from.fetched_bytes()),
+          .rows_evicted = static_cast<int64_t>(from.rows_evicted()),
+          .rows_released = static_cast<int64_t>(from.rows_released())};
+}
+
+EngineState to_engine_state(const wire::State& from) {
+  EngineState to{
+      .model_name = from.model().name(),
+      .device = from.device(),
+      .residency_mode = from.residency_mode(),
+      .link_emulated = from.link_emulated(),
+      .steps = static_cast<int64_t>(from.steps()),
+      .running_requests = static_cast<int64_t>(from.requests().running()),
+      .queued_requests = static_cast<int64_t>(from.requests().queued()),
+      .queued_tokens = static_cast<int64_t>(from.requests().queued_tokens()),
+      .peak_running_requests = static_cast<int64_t>(from.requests().peak_running()),
+      .finished_requests = static_cast<int64_t>(from.requests().finished()),
+      .prompt_tokens = static_cast<int64_t>(from.prompt_tokens()),
+      .generated_tokens = static_cast<int64_t>(from.generated_tokens()),
+      .device_pool_bytes = static_cast<int64_t>(from.device_tier().pool_bytes()),
+      .device_index_bytes = static_cast<int64_t>(from.device_tier().index_bytes()),
+      .device_row_cache_bytes = static_cast<int64_t>(from.device_tier().row_cache_bytes()),
+      .host_pool_bytes = static_cast<int64_t>(from.host_tier().pool_bytes()),
+      .host_used_bytes = static_cast<int64_t>(from.host_tier().used_bytes()),
+      .chunk_bytes = static_cast<int64_t>(from.device_tier().chunk_bytes()),
+      .chunks_free = static_cast<int64_t>(from.device_tier().chunks_free()),
+      .groups = {}};
+  for (const wire::IndexGroup& group : from.groups()) to.groups.push_back(to_group(group));
+  return to;
+}
+
+ModelInfo to_model_info(const wire::Model& from) {
+  return {.name = from.name(),
+          .max_context = static_cast<int64_t>(from.max_context()),
+          .vocab_size = static_cast<int64_t>(from.vocab_size()),
+          .eos_token_ids = {from.eos_token_ids().begin(), from.eos_token_ids().end()}};
+}
+
+void set_timeout(absl::Duration timeout, grpc::ClientContext& context) {
+  if (timeout == absl::InfiniteDuration()) return;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}
+
+class GrpcClient final : public Client {
+ public:
+  explicit GrpcClient(const std::shared_ptr<grpc::Channel>& channel)
+      : generation_(wire::Generation::NewStub(channel)), admin_(wire::Admin::NewStub(channel)) {}
+
+  absl::StatusOr<ClientOutput> generate(const ClientRequest& request,
+                                        const OnText& on_text) override {
+    grpc::ClientContext context;
+    set_timeout(request.timeout, context);
+    const auto reader = generation_->Generate(&context, to_wire(request));
+    ClientOutput output;
+    bool finished = false;
+    wire::GenerateResponse response;
+    while (reader->Read(&response)) {
+      output.request_id = response.request_id();
+      if (response.has_accepted()) {
+        output.accepted_prompt_tokens = response.accepted().prompt_tokens();
+      } else if (response.has_chunk()) {
+        take_chunk(response.chunk(), output);
+        const std::string& text = response.chunk().text();
+        if (on_text && !text.empty() && !on_text(text)) context.TryCancel();
+      } else if (response.has_finished()) {
+        take_finished(response.finished(), output);
+        finished = true;
+      }
+    }
+    const grpc::Status status = reader->Finish();
+    if (!status.ok()) return from_grpc(status);
+    if (!finished) return absl::InternalError("the stream ended without a `finished` message");
+    return output;
+  }
+
+  absl::StatusOr<std::vector<TokenId>> tokenize(const std::string& text,
+                                                absl::Duration timeout) override {
+    grpc::ClientContext context;
+    set_timeout(timeout, context);
+    wire::TokenizeRequest request;
+    request.mutable_prompt()->set_text(text);
+    wire::TokenizeResponse response;
+    DHS_RETURN_IF_ERROR(from_grpc(generation_->Tokenize(&context, request, &response)));
+    return std::vector<TokenId>(response.token_ids().begin(), response.token_ids().end());
+  }
+
+  absl::StatusOr<std::string> detokenize(const std::vector<uint32_t>& token_ids,
+                                         absl::Duration timeout) override {
+    grpc::ClientContext context;
+    set_timeout(timeout, context);
+    wire::DetokenizeRequest request;
+    request.mutable_token_ids()->Add(token_ids.begin(), token_ids.end());
+    wire::DetokenizeResponse response;
+    DHS_RETURN_IF_ERROR(from_grpc(generation_->Detokenize(&context, request, &response)));
+    return response.text();
+  }
+
+  absl::StatusOr<ServerState> state(absl::Duration timeout) override {
+    grpc::ClientContext context;
+    set_timeout(timeout, context);
+    wire::State response;
+    DHS_RETURN_IF_ERROR(from_grpc(admin_->GetState(&context, {}, &response)));
+    return ServerState{.version = response.version(),
+                       .draining = response.draining(),
+                       .model = to_model_info(response.model()),
+                       .engine = to_engine_state(response)};
+  }
+
+ private:
+  std::unique_ptr<wire::Generation::Stub> generation_;
+  std::unique_ptr<wire::Admin::Stub> admin_;
+};
+
+}  // namespace
+
+std::unique_ptr<Client> make_client(const std::string& target) {
+  // It would print that a text is not UTF-8; the server's answer says so too.
+  google::protobuf::SetLogHandler(nullptr);
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return std::make_unique<GrpcClient>(
+      grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments));
+}
+
+}  // namespace dhs

@@ -1,0 +1,29 @@
+// What the services share.
+#pragma once
+
+#include "dhisparse/config.h"
+#include "dhisparse/engine.h"
+#include "dhisparse/tokenizer.h"
+#include "server/call_registry.h"
+#include "server/validate_request.h"
+#include "server/worker_pool.h"
+
+namespace dhs {
+
+struct ServingContext {
+  static constexpr int kNumWorkers = 4;
+  static constexpr size_t kMaxNumQueuedJobs = 1024;
+
+  ServingContext(const LimitsConfig& limits_in, Engine& engine_in, const Tokenizer& tokenizer_in)
+      : limits(limits_in), engine(engine_in), tokenizer(tokenizer_in) {}
+
+  RequestRules rules() const { return {limits, engine.model_info(), tokenizer}; }
+
+  const LimitsConfig limits;
+  Engine& engine;
+  const Tokenizer& tokenizer;
+  CallRegistry calls;
+  WorkerPool workers{kNumWorkers, kMaxNumQueuedJobs};
+};
+
+}  // namespace dhs

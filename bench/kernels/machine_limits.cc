@@ -82,6 +82,7 @@ __attribute__((target("avx2,fma"))) float fma_avx2(int64_t rounds) {
   for (auto& a : acc) a = _mm256_set1_ps(1.0f);
   const __m256 factor = _mm256_set1_ps(0.999f), term = _mm256_set1_ps(1e-3f);
   for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 16
     for (auto& a : acc) a = _mm256_fmadd_ps(a, factor, term);
   }
   __m256 total = acc[0];
@@ -94,6 +95,7 @@ __attribute__((target("avx512f"))) float fma_avx512(int64_t rounds) {
   for (auto& a : acc) a = _mm512_set1_ps(1.0f);
   const __m512 factor = _mm512_set1_ps(0.999f), term = _mm512_set1_ps(1e-3f);
   for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 16
     for (auto& a : acc) a = _mm512_fmadd_ps(a, factor, term);
   }
   __m512 total = acc[0];
@@ -106,6 +108,7 @@ __attribute__((target("avx512f,avx512bf16"))) float dot_avx512bf16(int64_t round
   for (auto& a : acc) a = _mm512_set1_ps(1.0f);
   const __m512bh a16 = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(-0.5f));
   for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 16
     for (auto& a : acc) a = _mm512_dpbf16_ps(a, a16, a16);
   }
   __m512 total = acc[0];

@@ -1,20 +1,18 @@
 #!/bin/sh
-# Runs the kernel benchmarks of a build and prints one table: what, time, rate, limit, percent.
-# usage: bench/kernels/run.sh BUILD_DIR [benchmark filter]
+# Runs the kernel benchmarks and prints one table: median time, rate, the limit measured in the same
+# process, percent of it. Use an idle machine.
+#   sh bench/kernels/run.sh [filter]
 set -eu
-bin=${1:?usage: run.sh BUILD_DIR [filter]}/bin
-filter=${2:-.}
-printf '%-52s %12s %16s %10s %7s\n' benchmark time rate limit percent
-for bench in "$bin"/*_bench; do
-  "$bench" --benchmark_filter="$filter" --benchmark_format=csv --benchmark_repetitions=3 \
-    --benchmark_report_aggregates_only=true 2>/dev/null
-done | awk -F, '
-  /^name,/ { delete column; for (i = 1; i <= NF; i++) { gsub(/"/, "", $i); column[$i] = i }; next }
-  /_median/ {
-    name = $1; gsub(/"|\/real_time|_median/, "", name)
-    rate = ""; if (column["GB_s"]) rate = $column["GB_s"]
-    unit = "GB/s"; if (rate == "") { rate = $column["GFLOP_s"]; unit = "GFLOP/s" }
-    limit = column["limit"] ? $column["limit"] : ""; percent = column["pct"] ? $column["pct"] : ""
-    printf "%-52s %9.2f %s %8.1f %-7s %10.1f %6.1f%%\n", name, $column["real_time"],
-           $column["time_unit"], rate, unit, limit, percent
-  }'
+root=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$root"
+filter=${1:-.}
+cmake --preset release >/dev/null
+cmake --build --preset release >/dev/null
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+for bench in build/release/bin/*_bench; do
+  echo "running $(basename "$bench")" >&2
+  "$bench" --benchmark_filter="$filter" --benchmark_repetitions=3 \
+    --benchmark_out="$scratch/$(basename "$bench").json" --benchmark_out_format=json >/dev/null 2>&1
+done
+python3 bench/kernels/table.py "$scratch"/*.json

@@ -86,7 +86,7 @@ int run(const std::string& model_dir, int32_t max_tokens) {
                   result.state.peak_running_requests,
                   static_cast<double>(result.num_output_tokens()) / result.wall_s,
                   1e3 * result.median_time_per_output_token_s(),
-                  100 * host_fetch_fraction(result.state), equal ? "yes" : "NO");
+                  100 * result.state.host_fetch_fraction(), equal ? "yes" : "NO");
       std::fflush(stdout);
     }
   }
@@ -102,5 +102,5 @@ int main(int argc, char** argv) {
     return 2;
   }
   dhs::set_log_level(dhs::LogLevel::kWarning);
-  return dhs::bench::run(argv[1], argc == 3 ? std::atoi(argv[2]) : 32);
+  return dhs::bench::run(argv[1], argc == 3 ? std::atoi(argv[2]) : 128);
 }

@@ -108,14 +108,4 @@ std::vector<TokenId> window(const std::vector<TokenId>& tokens, int64_t start, i
   return result;
 }
 
-double host_fetch_fraction(const EngineState& state) {
-  int64_t selected = 0;
-  int64_t missed = 0;
-  for (const GroupState& group : state.groups) {
-    selected += group.rows_selected;
-    missed += group.rows_missed;
-  }
-  return selected == 0 ? 0 : static_cast<double>(missed) / static_cast<double>(selected);
-}
-
 }  // namespace dhs::bench

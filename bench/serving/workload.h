@@ -33,7 +33,4 @@ std::vector<TokenId> held_out_tokens(const std::string& model_dir);
 // A window of `tokens`, wrapping around at the end.
 std::vector<TokenId> window(const std::vector<TokenId>& tokens, int64_t start, int64_t count);
 
-// Rows fetched from the host / rows selected.
-double host_fetch_fraction(const EngineState& state);
-
 }  // namespace dhs::bench

@@ -1,4 +1,4 @@
-// base: what every other module stands on. Status macros, checks, strong ids, log, bounded queue.
+// base: what every other module stands on. Status macros, checks, strong ids, log.
 //
 // Errors. A function that can fail for a reason outside this program returns absl::Status or
 // absl::StatusOr; the message names the value, the limit and the remedy. DHS_CHECK is for our own
@@ -10,12 +10,8 @@
 #include <absl/strings/str_cat.h>
 
 #include <compare>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -107,80 +103,5 @@ template <class... Parts>
 void log_error(const Parts&... parts) {
   log_at(LogLevel::kError, absl::StrCat(parts...));
 }
-
-// ---- Bounded queue ----------------------------------------------------------------------------
-
-// Multi-producer, multi-consumer queue with a limit; the only thing the engine thread and the
-// server threads share. Closing wakes everyone; what is queued can still be popped.
-template <class T>
-class BoundedQueue {
- public:
-  explicit BoundedQueue(size_t capacity) : capacity_(capacity) {}
-
-  // False when full or closed; `value` is then untouched.
-  bool try_push(T& value) {
-    {
-      std::lock_guard lock(mutex_);
-      if (closed_ || items_.size() >= capacity_) return false;
-      items_.push_back(std::move(value));
-    }
-    not_empty_.notify_one();
-    return true;
-  }
-
-  // Waits for room; false once the queue is closed.
-  bool push(T value) {
-    {
-      std::unique_lock lock(mutex_);
-      not_full_.wait(lock, [this] { return closed_ || items_.size() < capacity_; });
-      if (closed_) return false;
-      items_.push_back(std::move(value));
-    }
-    not_empty_.notify_one();
-    return true;
-  }
-
-  std::optional<T> try_pop() {
-    std::lock_guard lock(mutex_);
-    return take();
-  }
-
-  // Waits for an item; nullopt once the queue is closed and empty.
-  std::optional<T> pop() {
-    std::unique_lock lock(mutex_);
-    not_empty_.wait(lock, [this] { return closed_ || !items_.empty(); });
-    return take();
-  }
-
-  void close() {
-    {
-      std::lock_guard lock(mutex_);
-      closed_ = true;
-    }
-    not_empty_.notify_all();
-    not_full_.notify_all();
-  }
-
-  size_t size() const {
-    std::lock_guard lock(mutex_);
-    return items_.size();
-  }
-
- private:
-  std::optional<T> take() {
-    if (items_.empty()) return std::nullopt;
-    std::optional<T> value(std::move(items_.front()));
-    items_.pop_front();
-    not_full_.notify_one();
-    return value;
-  }
-
-  const size_t capacity_;
-  mutable std::mutex mutex_;
-  std::condition_variable not_empty_;
-  std::condition_variable not_full_;
-  std::deque<T> items_;
-  bool closed_ = false;
-};
 
 }  // namespace dhs

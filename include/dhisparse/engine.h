@@ -42,6 +42,8 @@ struct GroupState {  // one index group's row cache
   int64_t fetched_bytes = 0;
   int64_t rows_evicted = 0;
   int64_t rows_released = 0;
+
+  int64_t rows_needed() const { return rows_hit + rows_missed; }
 };
 
 struct EngineState {
@@ -65,6 +67,17 @@ struct EngineState {
   int64_t chunk_bytes = 0;
   int64_t chunks_free = 0;
   std::vector<GroupState> groups;
+
+  // Of the distinct rows that passes needed, the share that came from the host; 0 before any.
+  double host_fetch_fraction() const {
+    int64_t needed = 0;
+    int64_t missed = 0;
+    for (const GroupState& group : groups) {
+      needed += group.rows_needed();
+      missed += group.rows_missed;
+    }
+    return needed == 0 ? 0 : static_cast<double>(missed) / static_cast<double>(needed);
+  }
 };
 
 struct ModelInfo {

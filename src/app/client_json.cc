@@ -72,7 +72,6 @@ std::string state_json(const ServerState& state) {
     rows_missed += group.rows_missed;
     groups.push_back(group_of(group));
   }
-  const double fraction = static_cast<double>(rows_missed) / static_cast<double>(rows_selected);
   return print({
       {"version", state.version},
       {"draining", state.draining},
@@ -103,7 +102,8 @@ std::string state_json(const ServerState& state) {
        {{"pool_bytes", engine.host_pool_bytes}, {"used_bytes", engine.host_used_bytes}}},
       {"rows_selected", rows_selected},
       {"rows_missed", rows_missed},
-      {"host_fetch_fraction", rows_selected > 0 ? Json(fraction) : Json(nullptr)},
+      {"host_fetch_fraction",
+       rows_selected > 0 ? Json(engine.host_fetch_fraction()) : Json(nullptr)},
       {"groups", std::move(groups)},
   });
 }

@@ -56,6 +56,7 @@ std::string state_table(const ServerState& state) {
   std::string groups;
   for (const GroupState& group : state.engine.groups) {
     total.rows_selected += group.rows_selected;
+    total.rows_hit += group.rows_hit;
     total.rows_missed += group.rows_missed;
     total.fetched_bytes += group.fetched_bytes;
     const std::string layers =
@@ -63,12 +64,12 @@ std::string state_table(const ServerState& state) {
     absl::StrAppendFormat(&groups, "%-9s %8d %6d %9d %9d %12d %10d %8s %10s %9d %9d\n", layers,
                           group.record_bytes, group.chunks, group.capacity_rows,
                           group.resident_rows, group.rows_selected, group.rows_missed,
-                          percent(group.rows_missed, group.rows_selected),
+                          percent(group.rows_missed, group.rows_needed()),
                           bytes(group.fetched_bytes), group.rows_evicted, group.rows_released);
   }
   absl::StrAppendFormat(
       &text, "rows      selected %d, fetched from the host %d (host-fetch fraction %s), %s\n\n",
-      total.rows_selected, total.rows_missed, percent(total.rows_missed, total.rows_selected),
+      total.rows_selected, total.rows_missed, percent(total.rows_missed, total.rows_needed()),
       bytes(total.fetched_bytes));
   absl::StrAppendFormat(&text, "%-9s %8s %6s %9s %9s %12s %10s %8s %10s %9s %9s\n", "layers",
                         "record B", "chunks", "capacity", "resident", "selected", "missed", "miss",

@@ -30,7 +30,7 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     is_closing_ = true;
   }
   pthread_kill(watcher_.native_handle(), SIGTERM);
@@ -38,13 +38,13 @@ StopSignals::~StopSignals() {
 }
 
 void StopSignals::set_ready() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   is_ready_ = true;
 }
 
 void StopSignals::wait() {
-  std::unique_lock lock(mutex_);
-  wanted_.wait(lock, [this] { return stop_wanted_; });
+  MutexLock lock(mutex_);
+  while (!stop_wanted_) lock.wait(wanted_);
 }
 
 void StopSignals::watch() {
@@ -53,7 +53,7 @@ void StopSignals::watch() {
     int signal = 0;
     if (sigwait(&set, &signal) != 0) continue;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (is_closing_) return;
     }
     if (signal == SIGHUP) {
@@ -66,7 +66,7 @@ void StopSignals::watch() {
 
 void StopSignals::on_stop_signal(int signal) {
   const std::string name = strsignal(signal);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!is_ready_ || stop_wanted_) {
     log_warning(name, is_ready_ ? " again: stopping without draining" : ": stopping during start");
     std::_Exit(0);

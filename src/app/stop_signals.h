@@ -1,10 +1,9 @@
 // SIGTERM and SIGINT as something to wait for, from the first moment of the process.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
+
+#include "dhisparse/sync.h"
 
 namespace dhs {
 
@@ -27,11 +26,11 @@ class StopSignals {
   void watch();
   void on_stop_signal(int signal);
 
-  std::mutex mutex_;  // guards the three below
-  bool is_ready_ = false;
-  bool stop_wanted_ = false;
-  bool is_closing_ = false;
-  std::condition_variable wanted_;
+  Mutex mutex_;
+  bool is_ready_ DHS_GUARDED_BY(mutex_) = false;
+  bool stop_wanted_ DHS_GUARDED_BY(mutex_) = false;
+  bool is_closing_ DHS_GUARDED_BY(mutex_) = false;
+  Condition wanted_;
   std::thread watcher_;
 };
 

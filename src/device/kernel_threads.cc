@@ -7,9 +7,12 @@
 namespace dhs {
 namespace {
 
-// About 30 us: longer than the pause between two kernels of a layer, short against a scheduler
-// tick.
+// Waking a sleeping thread takes up to a few hundred microseconds on a virtual machine, many times
+// a kernel. So a helper first spins, longer than the pause between two kernels of a layer, then
+// offers its core to other threads at every look, longer than the pause between two steps, then
+// sleeps.
 constexpr int kSpins = 1000;
+constexpr int kYields = 2000;
 
 thread_local bool inside_a_piece = false;
 
@@ -71,9 +74,13 @@ bool KernelThreads::join() {
 
 // False when the team is dissolved.
 bool KernelThreads::wait_for_job(uint32_t seen) {
-  for (int spins = 0; spins < kSpins; ++spins) {
+  for (int looks = 0; looks < kSpins + kYields; ++looks) {
     if (num_jobs_.load() != seen) return !stopping_;
-    _mm_pause();
+    if (looks < kSpins) {
+      _mm_pause();
+    } else {
+      std::this_thread::yield();
+    }
   }
   ++num_sleeping_;
   num_jobs_.wait(seen);

@@ -1,6 +1,7 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 
 namespace dhs {
@@ -72,7 +73,7 @@ absl::Status EngineLoop::validate_request(const GenerateRequest& request) const 
 }
 
 absl::Status EngineLoop::reserve_queue_place(int64_t num_tokens) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (draining_) return absl::UnavailableError("the engine is draining");
   const SchedulerConfig& limits = config_.scheduler;
   const int64_t queued = state_.queued_requests + num_arriving_;
@@ -114,27 +115,28 @@ void EngineLoop::wake() {
 
 void EngineLoop::cancel(RequestId request) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     cancelled_.push_back(request);
   }
   wake();
 }
 
 EngineState EngineLoop::state() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return state_;
 }
 
 void EngineLoop::drain(absl::Duration timeout) {
-  std::lock_guard drain_lock(drain_mutex_);
+  MutexLock drain_lock(drain_mutex_);
   if (!engine_thread_.joinable()) return;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     draining_ = true;
-    auto nothing_left = [this] { return num_unfinished_ == 0; };
-    if (timeout == absl::InfiniteDuration()) {
-      all_finished_.wait(lock, nothing_left);
-    } else if (!all_finished_.wait_for(lock, absl::ToChronoNanoseconds(timeout), nothing_left)) {
+    const absl::Duration longest = std::min(timeout, absl::Hours(24 * 365));
+    const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(longest);
+    while (num_unfinished_ > 0 && lock.wait_until(all_finished_, deadline)) {
+    }
+    if (num_unfinished_ > 0) {
       log_warning("engine: cancelling ", num_unfinished_, " requests at the end of the drain");
     }
     cancel_all_ = true;
@@ -167,7 +169,7 @@ void EngineLoop::take_submissions() {
     const auto num_tokens = static_cast<int64_t>(submit->request.prompt.size());
     sinks_.emplace(submit->id, std::move(submit->sink));
     scheduler_.enqueue(submit->id, std::move(submit->request));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     --num_arriving_;
     num_arriving_tokens_ -= num_tokens;
     ++state_.queued_requests;
@@ -185,7 +187,7 @@ std::vector<RequestUpdate> EngineLoop::apply_controls() {
   std::vector<RequestId> cancelled;
   bool cancel_all = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = stop_ && num_arriving_ == 0;
     cancel_all = cancel_all_;
     cancelled = cancelled_;
@@ -267,7 +269,7 @@ void EngineLoop::publish_state() {
   const int64_t block_bytes = kv_->geometry().host_block_bytes;
   state.host_pool_bytes = capacity.num_host_blocks * block_bytes;
   state.host_used_bytes = usage.host_blocks_used * block_bytes;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   state_ = std::move(state);
 }
 
@@ -279,7 +281,7 @@ void EngineLoop::run_outputs() {
     if (!output->finished.has_value()) continue;
     output->sink->on_finished(*output->finished);
     output->sink.reset();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (--num_unfinished_ == 0) all_finished_.notify_all();
   }
 }

@@ -4,14 +4,13 @@
 #include <absl/container/flat_hash_map.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "dhisparse/engine.h"
 #include "dhisparse/kv.h"
 #include "dhisparse/scheduler.h"
+#include "dhisparse/sync.h"
 #include "engine/executor.h"
 
 namespace dhs {
@@ -64,19 +63,18 @@ class EngineLoop final : public Engine {
   BoundedQueue<std::unique_ptr<Submit>> submissions_;  // null only wakes the engine thread
   BoundedQueue<Output> outputs_;
 
-  // Guarded by mutex_.
-  mutable std::mutex mutex_;
-  std::condition_variable all_finished_;
-  EngineState state_;
-  int64_t num_unfinished_ = 0;  // submitted, not yet told that they finished
-  int64_t num_arriving_ = 0;    // submitted, not yet with the scheduler
-  int64_t num_arriving_tokens_ = 0;
-  std::vector<RequestId> cancelled_;
-  bool cancel_all_ = false;
-  bool stop_ = false;
-  bool draining_ = false;
+  mutable Mutex mutex_;
+  Condition all_finished_;
+  EngineState state_ DHS_GUARDED_BY(mutex_);
+  int64_t num_unfinished_ DHS_GUARDED_BY(mutex_) = 0;  // submitted, not yet told that they finished
+  int64_t num_arriving_ DHS_GUARDED_BY(mutex_) = 0;    // submitted, not yet with the scheduler
+  int64_t num_arriving_tokens_ DHS_GUARDED_BY(mutex_) = 0;
+  std::vector<RequestId> cancelled_ DHS_GUARDED_BY(mutex_);
+  bool cancel_all_ DHS_GUARDED_BY(mutex_) = false;
+  bool stop_ DHS_GUARDED_BY(mutex_) = false;
+  bool draining_ DHS_GUARDED_BY(mutex_) = false;
 
-  std::mutex drain_mutex_;  // held by the one thread that drains
+  Mutex drain_mutex_;  // held by the one thread that drains
 
   // Engine thread only.
   std::unique_ptr<KvManager> kv_;

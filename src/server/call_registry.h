@@ -4,10 +4,11 @@
 #include <absl/status/status.h>
 #include <absl/time/time.h>
 
+#include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <set>
+
+#include "dhisparse/sync.h"
 
 namespace dhs {
 
@@ -23,7 +24,7 @@ class CallRegistry {
  public:
   // False once closed.
   bool add(ActiveCall* call) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return false;
     calls_.insert(call);
     return true;
@@ -31,47 +32,46 @@ class CallRegistry {
 
   void remove(ActiveCall* call) {
     // Notified under the lock: the waiter may destroy the registry as soon as it sees it empty.
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     calls_.erase(call);
     if (calls_.empty()) empty_.notify_all();
   }
 
   void close() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
   }
 
   bool closed() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return closed_;
   }
 
   size_t size() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return calls_.size();
   }
 
   // False when `timeout` passed first.
   bool wait_until_empty(absl::Duration timeout) {
-    std::unique_lock lock(mutex_);
-    const auto is_empty = [this] { return calls_.empty(); };
-    if (timeout == absl::InfiniteDuration()) {
-      empty_.wait(lock, is_empty);
-      return true;
+    const absl::Duration longest = std::min(timeout, absl::Hours(24 * 365));
+    const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(longest);
+    MutexLock lock(mutex_);
+    while (!calls_.empty() && lock.wait_until(empty_, deadline)) {
     }
-    return empty_.wait_for(lock, absl::ToChronoMilliseconds(timeout), is_empty);
+    return calls_.empty();
   }
 
   void abort_all(const absl::Status& status) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (ActiveCall* call : calls_) call->abort(status);
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable empty_;
-  std::set<ActiveCall*> calls_;
-  bool closed_ = false;
+  mutable Mutex mutex_;
+  Condition empty_;
+  std::set<ActiveCall*> calls_ DHS_GUARDED_BY(mutex_);
+  bool closed_ DHS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace dhs

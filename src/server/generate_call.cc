@@ -70,13 +70,12 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::start(
 // ---- Worker ------------------------------------------------------------------------------------
 
 void GenerateCall::run(const grpc::ByteBuffer& request) {
+  bool is_cancelled = false;
   {
-    std::unique_lock lock(mutex_);
-    if (cancel_wanted_) {
-      lock.unlock();
-      return end_before_submit(absl::CancelledError("the client ended the call"));
-    }
+    MutexLock lock(mutex_);
+    is_cancelled = cancel_wanted_;
   }
+  if (is_cancelled) return end_before_submit(absl::CancelledError("the client ended the call"));
   wire::GenerateRequest message;
   if (absl::Status parsed = parse_message(request, &message); !parsed.ok()) {
     return end_before_submit(parsed);
@@ -102,14 +101,14 @@ absl::Status GenerateCall::submit(ValidRequest request) {
     wire::GenerateResponse accepted;
     accepted.mutable_accepted()->set_prompt_tokens(
         static_cast<uint32_t>(request.engine_request.prompt.size()));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     enqueue(std::move(accepted));
   }
   DHS_ASSIGN_OR_RETURN(const RequestId id, serving_.engine.submit(std::move(request.engine_request),
                                                                   shared_from_this()));
   bool cancel_now = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     engine_id_ = id;
     cancel_now = cancel_wanted_;
   }
@@ -119,7 +118,7 @@ absl::Status GenerateCall::submit(ValidRequest request) {
 
 void GenerateCall::end_before_submit(const absl::Status& status) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     discard_output(status);
     has_ended_ = true;
   }
@@ -131,7 +130,7 @@ void GenerateCall::end_before_submit(const absl::Status& status) {
 void GenerateCall::OnWriteDone(bool ok) {
   if (!ok) give_up(absl::CancelledError("the client is gone"));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     is_writing_ = false;
   }
   pump();
@@ -149,7 +148,7 @@ void GenerateCall::abort(const absl::Status& status) { give_up(status); }
 
 void GenerateCall::give_up(const absl::Status& status) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const bool is_all_out = has_ended_ && outbox_.empty();
     if (!is_all_out) discard_output(status);
   }
@@ -159,7 +158,7 @@ void GenerateCall::give_up(const absl::Status& status) {
 void GenerateCall::cancel_in_engine() {
   std::optional<RequestId> id;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     cancel_wanted_ = true;
     id = engine_id_;
   }
@@ -170,7 +169,7 @@ void GenerateCall::pump() {
   std::optional<Outgoing> next;
   absl::Status status;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (is_writing_ || is_finishing_) return;
     if (!outbox_.empty()) {
       is_writing_ = true;
@@ -203,7 +202,7 @@ void GenerateCall::on_tokens(const std::vector<TokenOutput>& tokens) {
   const OutputDelta delta = assembler_->push(tokens);
   bool is_slow = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     append(delta);
     is_slow = outbox_bytes_ > kMaxOutboxBytes;
   }
@@ -221,7 +220,7 @@ void GenerateCall::on_finished(const Finished& finished) {
   const OutputDelta delta = assembler_->finish();
   const absl::Status status = final_status(finished);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     append(delta);
     if (status.ok()) enqueue(finished_message(finished));
     status_ = status;

@@ -15,12 +15,12 @@
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "dhisparse/engine.h"
+#include "dhisparse/sync.h"
 #include "server/output_assembler.h"
 #include "server/serving_context.h"
 
@@ -66,10 +66,9 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void give_up(const absl::Status& status);
   void pump();
 
-  // With mutex_ held.
-  void append(const OutputDelta& delta);
-  void enqueue(wire::GenerateResponse response);
-  void discard_output(const absl::Status& status);
+  void append(const OutputDelta& delta) DHS_REQUIRES(mutex_);
+  void enqueue(wire::GenerateResponse response) DHS_REQUIRES(mutex_);
+  void discard_output(const absl::Status& status) DHS_REQUIRES(mutex_);
 
   absl::Status final_status(const Finished& finished) const;
   wire::GenerateResponse finished_message(const Finished& finished) const;
@@ -94,16 +93,18 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // Whoever has set is_writing_ under the lock owns it until OnWriteDone.
   grpc::ByteBuffer writing_;
 
-  std::mutex mutex_;  // guards all below
-  std::optional<RequestId> engine_id_;
-  bool cancel_wanted_ = false;
-  std::deque<Outgoing> outbox_;
-  size_t outbox_bytes_ = 0;
-  bool is_writing_ = false;
-  bool is_finishing_ = false;
-  bool has_ended_ = false;                // nothing more will come; finish when the outbox is empty
-  absl::Status status_;                   // what the client gets in the end, unless
-  std::optional<absl::Status> given_up_;  // output was dropped: then this
+  Mutex mutex_;
+  std::optional<RequestId> engine_id_ DHS_GUARDED_BY(mutex_);
+  bool cancel_wanted_ DHS_GUARDED_BY(mutex_) = false;
+  std::deque<Outgoing> outbox_ DHS_GUARDED_BY(mutex_);
+  size_t outbox_bytes_ DHS_GUARDED_BY(mutex_) = 0;
+  bool is_writing_ DHS_GUARDED_BY(mutex_) = false;
+  bool is_finishing_ DHS_GUARDED_BY(mutex_) = false;
+  // Nothing more will come; finish when the outbox is empty.
+  bool has_ended_ DHS_GUARDED_BY(mutex_) = false;
+  // What the client gets in the end, unless output was dropped: then given_up_.
+  absl::Status status_ DHS_GUARDED_BY(mutex_);
+  std::optional<absl::Status> given_up_ DHS_GUARDED_BY(mutex_);
 };
 
 }  // namespace dhs

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "dhisparse/base.h"
+#include "dhisparse/sync.h"
 
 namespace dhs {
 

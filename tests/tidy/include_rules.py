@@ -7,7 +7,7 @@ import re
 MODULES = ['base', 'tensor', 'config', 'device', 'kernels', 'tokenizer', 'kv', 'store', 'model',
            'sampling', 'scheduler', 'engine', 'server', 'app']
 # Public headers that are not named after their module.
-PUBLIC_HEADER_OWNERS = {'stream': 'device', 'client': 'server'}
+PUBLIC_HEADER_OWNERS = {'sync': 'base', 'stream': 'device', 'client': 'server'}
 HEAVY_PREFIXES = {'CLI/': 'CLI11', 'yaml-cpp/': 'yaml-cpp', 'nlohmann/': 'nlohmann-json',
                   'spdlog/': 'spdlog'}
 NO_KERNEL_HEADER = re.compile(r'absl/|grpc|google/protobuf/|spdlog/|dhisparse/base\.h$')

@@ -7,7 +7,8 @@ function(dhs_module name)
   add_library(dhs::${name} ALIAS dhs_${name})
   target_link_libraries(dhs_${name} PUBLIC ${ARG_DEPS} PRIVATE dhs_flags ${ARG_PRIVATE_DEPS})
   target_include_directories(dhs_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include
-                                                ${PROJECT_SOURCE_DIR})
+                                                ${PROJECT_SOURCE_DIR}
+                                        PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 
 # dhs_test(NAME SOURCES ... DEPS ... [LABELS ...])

@@ -59,7 +59,6 @@ struct StoreLayout {
   RowLayout row;
   IndexKeyLayout index_key;
   int64_t max_query_rows = 0;  // of one step
-  int64_t max_sequences = 0;   // of one step
 };
 
 class KvStore {

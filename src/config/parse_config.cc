@@ -68,6 +68,8 @@ class ConfigParser {
   void require_keys();
   void fill_derived_values();
   void find_contradictions();
+  void check_chunks();
+  void check_batch();
   bool all_valid(std::initializer_list<std::string_view> keys) const;
   void blame(std::initializer_list<std::string_view> keys, std::string_view message);
   std::string source_of(const std::string& key) const;
@@ -247,6 +249,23 @@ void ConfigParser::fill_derived_values() {
 }
 
 void ConfigParser::find_contradictions() {
+  check_chunks();
+  check_batch();
+}
+
+// Every running request computes at least one token a step.
+void ConfigParser::check_batch() {
+  if (!all_valid({"scheduler.max_running", "scheduler.max_batched_tokens"})) return;
+  const SchedulerConfig& scheduler = config_.scheduler;
+  if (scheduler.max_running <= scheduler.max_batched_tokens) return;
+  blame(
+      {"scheduler.max_running", "scheduler.max_batched_tokens"},
+      absl::StrCat("scheduler.max_running (", scheduler.max_running,
+                   ") is larger than scheduler.max_batched_tokens (", scheduler.max_batched_tokens,
+                   "); lower scheduler.max_running or raise scheduler.max_batched_tokens"));
+}
+
+void ConfigParser::check_chunks() {
   if (!all_valid({"device.memory", "device.chunk"})) return;
   const int64_t memory = config_.device.memory_bytes;
   const int64_t chunk = config_.device.chunk_bytes;

@@ -46,7 +46,6 @@ absl::StatusOr<EnginePlan> make_plan(const EngineConfig& config) {
   plan.layout.row = {config.kv.row_format, plan.model.latent_dim, plan.model.rope_dim};
   plan.layout.index_key = {config.kv.index_format, plan.model.index_dim, kHostBlockTokens};
   plan.layout.max_query_rows = config.scheduler.max_batched_tokens;
-  plan.layout.max_sequences = config.scheduler.max_running;
   plan.geometry = make_geometry(plan.model.layers_per_group, plan.layout.row.row_bytes(),
                                 plan.layout.index_key.page_bytes(), plan.model.top_k);
   plan.capacity.chunk_bytes = config.device.chunk_bytes;

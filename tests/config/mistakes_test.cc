@@ -213,6 +213,13 @@ TEST(Mistakes, texts_and_paths) {
             "a.yaml:4:9: model.name: the text has 5000 bytes, the limit is 4096; shorten it");
 }
 
+TEST(Mistakes, more_running_requests_than_tokens_in_a_step_is_a_contradiction) {
+  EXPECT_EQ(errors_after_head("scheduler:\n  max_running: 64\n  max_batched_tokens: 32\n"),
+            "a.yaml:5:3: scheduler.max_running: scheduler.max_running (64) is larger than "
+            "scheduler.max_batched_tokens (32); lower scheduler.max_running or raise "
+            "scheduler.max_batched_tokens");
+}
+
 TEST(Mistakes, chunk_larger_than_memory_is_reported_where_it_was_written) {
   EXPECT_EQ(errors_after_head("device:\n  chunk: 128MiB\n"),
             "a.yaml:5:3: device.chunk: device.chunk (128MiB) is larger than device.memory (64MiB); "

@@ -28,7 +28,6 @@ std::unique_ptr<ModelHarness> ModelHarness::load(const std::string& directory,
   layout.row = {options.row_format, description.latent_dim, description.rope_dim};
   layout.index_key = {options.index_format, description.index_dim, kHostBlockTokens};
   layout.max_query_rows = options.max_query_rows;
-  layout.max_sequences = 64;
   const KvGeometry geometry = make_geometry(description.layers_per_group, layout.row.row_bytes(),
                                             layout.index_key.page_bytes(), description.top_k);
   const KvCapacity capacity{options.num_host_blocks, options.num_chunks, options.chunk_bytes};

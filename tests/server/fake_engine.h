@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "dhisparse/engine.h"
+#include "dhisparse/sync.h"
 
 namespace dhs {
 

@@ -161,8 +161,7 @@ KvGeometry tiny_geometry(const StoreLayout& layout) {
 
 constexpr StoreLayout kTinyLayout = {.row = {RowFormat::kBf16, 16, 8},
                                      .index_key = {RowFormat::kBf16, 8, kHostBlockTokens},
-                                     .max_query_rows = 8,
-                                     .max_sequences = 2};
+                                     .max_query_rows = 8};
 
 TEST(CreateKvStore, reserves_both_tiers_whole_and_nothing_later) {
   WatchedDevice device;

@@ -26,8 +26,7 @@ uint64_t mix(uint64_t x) {
 StoreLayout layout_of(const WorldShape& shape) {
   return {.row = {shape.row_format, kLatentDim, kRopeDim},
           .index_key = {shape.index_format, kIndexDim, kHostBlockTokens},
-          .max_query_rows = shape.max_query_rows,
-          .max_sequences = 16};
+          .max_query_rows = shape.max_query_rows};
 }
 
 bool has_canary(const std::byte* bytes, int64_t count) {

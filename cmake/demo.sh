@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds the daemon and the client, serves the demo model, sends three prompts at once and shows the
-# answers and where their memory was. Stops the daemon and exits 0 when all of that worked.
+# Builds the daemon and the client, serves the demo model, sends three prompts at once, one of them
+# long, and shows the answers and where their memory was. Stops the daemon and exits 0 when all of
+# that worked.
 # The first run installs packages and compiles (minutes); later runs take seconds.
 set -eu
 
@@ -35,8 +36,9 @@ finish() {
 trap finish EXIT
 trap 'exit 1' INT TERM
 
-echo "== start dhisparsed on a free port"
-"$bin/dhisparsed" --config configs/demo.yaml --set server.listen=127.0.0.1:0 2>"$log" &
+echo "== start dhisparsed on a free port, with less device memory than the long prompt needs"
+"$bin/dhisparsed" --config configs/demo.yaml --set server.listen=127.0.0.1:0 \
+  --set device.memory=10MiB --set device.chunk=256KiB 2>"$log" &
 daemon=$!
 address=""
 seconds=0
@@ -49,9 +51,11 @@ while [ -z "$address" ]; do
 done
 echo "ready on $address"
 
-ask() { # ask NAME PROMPT: the answer to NAME.text, the client's summary to NAME.summary
-  "$bin/dhisparse" generate --server "$address" --prompt "$2" --max-tokens 160 --temperature 0.7 \
-    --top-p 0.95 --seed 7 --timeout 120 >"$scratch/$1.text" 2>"$scratch/$1.summary"
+ask() { # ask NAME --prompt TEXT | --prompt-file FILE: to NAME.text, the summary to NAME.summary
+  name=$1
+  shift
+  "$bin/dhisparse" generate --server "$address" "$@" --max-tokens 160 --temperature 0.7 \
+    --top-p 0.95 --seed 7 --timeout 120 >"$scratch/$name.text" 2>"$scratch/$name.summary"
 }
 
 show() { # show NAME PROMPT
@@ -60,11 +64,12 @@ show() { # show NAME PROMPT
 }
 
 echo "== three prompts at once"
-ask first "In the beginning" &
+head -c 24000 tests/models/demo/held_out.txt >"$scratch/passage"
+ask first --prompt "In the beginning" &
 first=$!
-ask second "And the LORD said unto" &
+ask second --prompt "And the LORD said unto" &
 second=$!
-ask third "Blessed are" &
+ask third --prompt-file "$scratch/passage" &
 third=$!
 # The state while they run: the last one that still had a running request.
 while kill -0 "$first" 2>/dev/null || kill -0 "$second" 2>/dev/null ||
@@ -80,7 +85,7 @@ wait "$second" || failed=1
 wait "$third" || failed=1
 show first "In the beginning"
 show second "And the LORD said unto"
-show third "Blessed are"
+show third "(24,000 characters of text) ...$(tail -c 80 "$scratch/passage")"
 [ "$failed" -eq 0 ] || { echo "demo: a request failed" >&2; exit 1; }
 
 if [ -f "$scratch/running" ]; then

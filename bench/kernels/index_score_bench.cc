@@ -83,7 +83,7 @@ void bench_index_score(benchmark::State& state, RowFormat format) {
   params.layout = layout;
   params.pages = {m.keys(layout, sequences * num_blocks), &offset,
                   static_cast<int32_t>(table.size()), layout.page_bytes()};
-  params.page_table = view<const int32_t>(table.data(), sequences, num_blocks);
+  params.item_table = view<const int32_t>(table.data(), sequences, num_blocks);
   params.q = view<const float>(m.q.data(), rows, kNumHeads, kIndexDim);
   params.head_weights = view<const float>(m.weights.data(), rows, kNumHeads);
   params.sequence_of_row = view<const int32_t>(sequence_of_row.data(), rows);

@@ -65,6 +65,9 @@ struct LimitsConfig {
   int max_stop_token_ids = 64;
   int max_logprobs = 20;
   int max_streams_per_connection = 256;
+  int64_t max_metadata_bytes = int64_t{16} << 10;       // of one call
+  int64_t max_arriving_bytes = int64_t{512} << 20;      // of requests not yet tokenized, all calls
+  int64_t max_unread_output_bytes = int64_t{32} << 20;  // that waits for one client
   absl::Duration max_request_time = absl::InfiniteDuration();
 };
 

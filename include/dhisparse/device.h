@@ -1,6 +1,6 @@
 // device: memory, streams and threads behind one interface. No CUDA type is visible above it.
 //
-// Everything large is reserved at start-up and pre-touched; nothing allocates inside a step.
+// Memory of both tiers is reserved at start-up and pre-touched; nothing reserves inside a step.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -2,7 +2,7 @@
 //
 // One engine thread owns scheduler, KV accounting and model; it runs plan -> execute -> commit
 // until stopped. Everything else reaches it through bounded queues. Results leave on one output
-// thread, so a slow sink delays other sinks but never a step.
+// thread: a slow sink delays other sinks, and steps only once thousands of results wait.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -82,7 +82,9 @@ struct EngineState {
 
 struct ModelInfo {
   std::string name;
-  int64_t max_context = 0;  // tokens, prompt and completion together
+  // Tokens, prompt and completion together: what the model takes, and what memory can ever hold.
+  int64_t max_context = 0;
+  int64_t longest_request = 0;  // <= max_context
   int64_t vocab_size = 0;
   std::vector<TokenId> eos_token_ids;
 };

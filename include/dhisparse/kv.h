@@ -3,11 +3,11 @@
 //
 // Host tier: one pool of host blocks. A host block is the complete state of 64 consecutive tokens
 // of one sequence: the records of every index group, then the index keys of every group. Device
-// tier: one pool of chunks. A chunk belongs to the index keys (required, one page per host block of
-// every running request), to the row cache of one index group (protected part required, the rest
-// optional), or to nobody.
+// tier: one pool of chunks. A chunk belongs to the index keys (required, one index item per host
+// block of every running request), to the row cache of one index group (protected part required,
+// the rest optional), or to nobody.
 //
-// A request reserves, when admitted, host blocks and index pages for its final length, and its
+// A request reserves, when admitted, host blocks and index items for its final length, and its
 // protected rows in every row cache. So an admitted request can always finish; one that does not
 // fit now waits. Optional residency is what is left, and is given back at once when an admission
 // needs it.
@@ -94,7 +94,7 @@ class SequenceMemory {
 
   // Both cover positions 0 .. max_tokens-1, one entry per 64 positions.
   std::span<const HostBlockId> blocks() const { return blocks_; }
-  std::span<const int32_t> index_pages() const { return index_pages_; }
+  std::span<const int32_t> index_items() const { return index_items_; }
   int64_t max_tokens() const { return max_tokens_; }
 
  private:
@@ -102,7 +102,7 @@ class SequenceMemory {
   KvManager* manager_ = nullptr;
   int64_t max_tokens_ = 0;
   std::vector<HostBlockId> blocks_;
-  std::vector<int32_t> index_pages_;
+  std::vector<int32_t> index_items_;
 };
 
 struct KvUsage {
@@ -143,7 +143,7 @@ class KvManager {
 
  private:
   friend class SequenceMemory;
-  class IndexPages;
+  class IndexItems;
 
   int64_t protected_rows(int64_t max_tokens) const;
   int64_t required_rows(int64_t max_tokens) const;
@@ -161,7 +161,8 @@ class KvManager {
   const KvGeometry geometry_;
   const KvCapacity capacity_;
   const ResidencyConfig residency_;
-  std::unique_ptr<IndexPages> index_;
+  std::unique_ptr<IndexItems> index_;
+  std::vector<bool> block_is_held_;
   std::vector<HostBlockId> free_blocks_;
   std::vector<HostBlockId> retired_blocks_;
   std::vector<ChunkId> free_chunks_;

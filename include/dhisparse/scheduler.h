@@ -57,6 +57,7 @@ struct SequenceWork {  // one sequence's query rows in this step
   std::span<const TokenId> tokens;         // a prompt chunk, or the newest token
   Position first_position = 0;             // of tokens[0]
   const SequenceMemory* memory = nullptr;  // covers every position up to the last row
+  int64_t num_prompt_tokens = 0;           // of tokens; the others were generated
   bool wants_token = false;                // false for a chunk that is not the prompt's last
   const SamplingParams* sampling = nullptr;
   uint64_t seed = 0;

@@ -8,10 +8,8 @@
 //   append_index_keys     of the step's tokens
 //   append_rows(layer)    of the group's first layer; also claims slots for the step's tokens
 //   select                resolve and gather what the query rows chose; cuts the query rows into
-//   tiles
-//                         whose worst-case selection fits in the row cache (one tile in the usual
-//                         case)
-//   for every layer: append_rows(layer), then for every tile: selected(layer, tile) and attention
+//                         tiles whose worst-case selection fits in the row cache (usually one)
+//   then for every layer  append_rows(layer); for every tile selected(layer, tile) and attention
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -34,7 +32,7 @@ struct QueryRows {
   TensorView<const int32_t, 1> sequence_of_row;  // [num_rows], ascending
   TensorView<const int32_t, 1> positions;        // [num_rows]
   TensorView<const int32_t, 2> block_table;      // [num_sequences, max_num_blocks] host blocks
-  TensorView<const int32_t, 2> page_table;       // [num_sequences, max_num_blocks] index items
+  TensorView<const int32_t, 2> item_table;       // [num_sequences, max_num_blocks] index items
   int64_t num_rows() const { return positions.sizes[0]; }
   int64_t num_sequences() const { return block_table.sizes[0]; }
 };
@@ -47,8 +45,8 @@ struct SelectedRows {
   int64_t row_offset = 0;  // of the layer within a record
 };
 
-// Since start. A selection counts once; what later layers fetch again, because tiles took turns in
-// the cache, counts as missed.
+// Since start. A selection counts once. Hits and misses count per resolve pass, so those of later
+// layers too when tiles took turns in the cache: they are real.
 struct RowCacheCounters {
   ResolveCounters resolve;
   int64_t fetched_bytes = 0;
@@ -79,7 +77,7 @@ class KvStore {
   void append_index_keys(int group, TensorView<const float, 2> keys);
   void append_rows(int layer, TensorView<const float, 2> latents, TensorView<const float, 2> ropes);
 
-  ChunkedItems index_pages() const { return index_pages_; }
+  ChunkedItems index_items() const { return index_items_; }
 
   // selection: [num_rows, top_k] positions, -1 padded.
   void select(int group, TensorView<const int32_t, 2> selection);
@@ -89,7 +87,8 @@ class KvStore {
   const std::vector<RowCacheCounters>& counters() const { return counters_; }
   int64_t resident_rows(int group) const;
   int64_t capacity_rows(int group) const;
-  // [num_sequences of the latest step], all groups.
+  // [num_sequences of the latest step], all groups; the first pass of a tile only, so that a miss
+  // is one of the selected.
   std::span<const int64_t> selected_of_sequence() const { return selected_of_sequence_; }
   std::span<const int64_t> missed_of_sequence() const { return missed_of_sequence_; }
 
@@ -111,6 +110,7 @@ class KvStore {
   HostRecords host_records(int group) const;
   int group_of_layer(int layer) const;
   void release_rows(const ChunkMove& move);
+  int64_t most_rows_needed() const;
   void claim_new_rows(int group);
   void cut_tiles(int group);
   void resolve_and_gather(int group, const Tile& tile, bool is_repeat);
@@ -127,13 +127,13 @@ class KvStore {
   std::vector<RowCacheState> row_caches_;
   std::vector<std::vector<int64_t>> row_chunk_offsets_;  // per group, by segment
   std::vector<int64_t> index_chunk_offsets_;             // by segment
-  ChunkedItems index_pages_;
+  ChunkedItems index_items_;
   std::vector<RowCacheCounters> counters_;
   std::vector<uint32_t> step_ticks_;  // per group: tick when the latest step began
 
   QueryRows rows_;
   TensorView<int64_t, 1> host_rows_;      // [max_query_rows] of the step's tokens
-  TensorView<int32_t, 1> page_of_token_;  // [max_query_rows]
+  TensorView<int32_t, 1> item_of_token_;  // [max_query_rows]
   TensorView<int32_t, 2> step_slots_;     // [max_query_rows, top_k]
   TensorView<FetchOrder, 1> orders_;
   TensorView<MoveOrder, 1> move_orders_;

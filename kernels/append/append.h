@@ -33,7 +33,7 @@ struct AppendIndexKeysParams {
   ChunkedItems pages;
   int64_t page_offset = 0;                     // of the group's page within an index item
   TensorView<const int64_t, 1> host_rows;      // [num_tokens]
-  TensorView<const int32_t, 1> page_of_token;  // [num_tokens] index items
+  TensorView<const int32_t, 1> item_of_token;  // [num_tokens] index items
   TensorView<const float, 2> keys;             // [num_tokens, index_dim]
 };
 void launch_append_index_keys(const AppendIndexKeysParams& params, Stream stream);

@@ -32,7 +32,7 @@ void launch_append_index_keys(const AppendIndexKeysParams& params, Stream) {
     encode_index_key(params.layout, key, offset,
                      params.host_base + block * params.host_block_bytes + params.host_page_offset);
     encode_index_key(params.layout, key, offset,
-                     params.pages.at(params.page_of_token(i)) + params.page_offset);
+                     params.pages.at(params.item_of_token(i)) + params.page_offset);
   }
 }
 

@@ -23,7 +23,7 @@ struct IndexScoreParams {
   IndexKeyLayout layout;
   ChunkedItems pages;                            // an item holds the pages of all index groups
   int64_t group_offset = 0;                      // of this group's page within an item
-  TensorView<const int32_t, 2> page_table;       // [num_sequences, max_num_blocks] item per block
+  TensorView<const int32_t, 2> item_table;       // [num_sequences, max_num_blocks] item per block
   TensorView<const float, 3> q;                  // [num_query_rows, num_heads, index_dim]
   TensorView<const float, 2> head_weights;       // [num_query_rows, num_heads]
   TensorView<const int32_t, 1> sequence_of_row;  // [num_query_rows]

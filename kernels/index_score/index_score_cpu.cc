@@ -93,7 +93,7 @@ void score_pages(const IndexScoreParams& params, const PackedQueries& packed, in
   thread_local Scratch scratch;
   const IndexKeyLayout& layout = params.layout;
   const int64_t page_keys = layout.block_tokens;
-  const int32_t* items = params.page_table.row(params.sequence_of_row(begin));
+  const int32_t* items = params.item_table.row(params.sequence_of_row(begin));
   int64_t most_visible = 0;
   for (int64_t t = begin; t < end; ++t) {
     most_visible = std::max<int64_t>(most_visible, params.visible(t));

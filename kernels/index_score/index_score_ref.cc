@@ -33,7 +33,7 @@ void index_score_ref(const IndexScoreParams& params) {
   std::vector<float> key(static_cast<size_t>(layout.index_dim));
   for (int64_t t = 0; t < params.q.sizes[0]; ++t) {
     for (int64_t s = 0; s < params.visible(t); ++s) {
-      const int32_t item = params.page_table(params.sequence_of_row(t), s / layout.block_tokens);
+      const int32_t item = params.item_table(params.sequence_of_row(t), s / layout.block_tokens);
       decode_index_key(layout, params.pages.at(item) + params.group_offset,
                        static_cast<int>(s % layout.block_tokens), key.data());
       params.scores(t, s) = static_cast<float>(score_key(params, t, key.data()));

@@ -13,14 +13,13 @@
 //   many
 //             query rows want it, is stamped, and becomes one FetchOrder.
 //   claim     rows about to be written (this step's tokens) get slots without a fetch, as far as
-//   slots
-//             not stamped with the current tick go round; the rest stay absent, which is correct:
-//             their bytes are in the host block.
-//   invalidate rows whose host block is being reused lose their slots.
+//             slots not stamped with the current tick go round; the rest stay absent, which is
+//             correct: their bytes are in the host block.
+//   invalidate  rows whose host block is being reused lose their slots.
 //   add       the next segment's slots become live and free.
-//   release   the slots of the last segment leave the cache; its rows stamped since
-//   `protected_tick`
-//             move to other slots (one MoveOrder each), the others are dropped.
+//   release   the slots of the last segment leave the cache. Its rows stamped since
+//             `protected_tick` move to free slots or evict older rows; one is dropped only when no
+//             older row is left. The other rows move while free slots last and are then dropped.
 // Live slots are always [0, num_live): segments come and go at the end only.
 //
 // Victim choice (sampled clock): kNumCandidates live slots, a stride apart, starting at the clock
@@ -103,7 +102,10 @@ void launch_resolve(const ResolveParams& params, Stream stream);
 struct ClaimParams {
   RowCacheState cache;
   TensorView<const int64_t, 1> host_rows;  // [num_rows] distinct
-  ResolveCounters* counters = nullptr;     // in/out: evicted only
+  // Stamp the rows for the pass that follows, so that it cannot evict them. Only when that pass's
+  // selection fits beside them.
+  bool protect_in_next_pass = false;
+  ResolveCounters* counters = nullptr;  // in/out: evicted only
 };
 void launch_claim(const ClaimParams& params, Stream stream);
 
@@ -116,7 +118,8 @@ void launch_add_segment(const RowCacheState& cache, Stream stream);
 
 struct ReleaseParams {  // of the last live segment
   RowCacheState cache;
-  uint32_t protected_tick = 0;     // rows stamped at or after it may evict others
+  uint32_t protected_tick = 0;  // rows stamped at or after it may evict others
+  // Distinct sources, distinct targets, no target is a source: copy them in any order.
   TensorView<MoveOrder, 1> moves;  // out: capacity >= slots_per_segment; to_slot is live after
   int32_t* num_moves = nullptr;    // out: copy these before the chunk changes hands
   int64_t* num_dropped = nullptr;  // in/out: rows that lost their slot

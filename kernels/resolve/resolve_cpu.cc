@@ -75,27 +75,33 @@ void drop_free_slots(const RowCacheState& cache, int32_t first) {
   head.num_free = kept;
 }
 
-// Moves rows of [first, last) below `first`: protected ones wherever a slot can be had, others
-// while free slots last. take_slot prefers free slots, so a row that is not protected never evicts.
-void evacuate(const ReleaseParams& params, int32_t first, int32_t last) {
+// Moves one row out of a slot that goes away, if a slot can be had for it.
+void evacuate(const ReleaseParams& params, int32_t slot, int32_t target) {
+  const RowCacheState& cache = params.cache;
+  const int64_t host_row = cache.owner_of(slot);
+  const uint32_t stamp = cache.last_used(slot);
+  cache.owner_of(slot) = kNoOwner;
+  cache.slot_of(host_row) = kAbsent;
+  if (target == kAbsent) {
+    ++*params.num_dropped;
+    return;
+  }
+  row_cache::assign(cache, target, host_row);
+  cache.last_used(target) = stamp;
+  params.moves((*params.num_moves)++) = {slot, target};
+}
+
+// Protected rows first, so that no move's target is taken by a later one: orders are independent.
+void evacuate_segment(const ReleaseParams& params, int32_t first, int32_t last) {
   const RowCacheState& cache = params.cache;
   for (int32_t slot = first; slot < last; ++slot) {
-    const int64_t host_row = cache.owner_of(slot);
-    if (host_row == kNoOwner) continue;
-    cache.owner_of(slot) = kNoOwner;
-    cache.slot_of(host_row) = kAbsent;
-    const uint32_t stamp = cache.last_used(slot);
-    int32_t target = kAbsent;
-    if (stamp >= params.protected_tick || cache.head->num_free > 0) {
-      target = row_cache::take_slot(cache, params.protected_tick, params.num_dropped);
-    }
-    if (target == kAbsent) {
-      ++*params.num_dropped;
-      continue;
-    }
-    row_cache::assign(cache, target, host_row);
-    cache.last_used(target) = stamp;
-    params.moves((*params.num_moves)++) = {slot, target};
+    if (cache.owner_of(slot) == kNoOwner || cache.last_used(slot) < params.protected_tick) continue;
+    evacuate(params, slot, row_cache::take_slot(cache, params.protected_tick, params.num_dropped));
+  }
+  for (int32_t slot = first; slot < last; ++slot) {
+    if (cache.owner_of(slot) == kNoOwner) continue;
+    const bool has_free = cache.head->num_free > 0;
+    evacuate(params, slot, has_free ? cache.free_ring(--cache.head->num_free) : kAbsent);
   }
 }
 
@@ -139,14 +145,14 @@ void launch_claim(const ClaimParams& params, Stream) {
   row_cache::begin_pass(cache);
   for (int64_t i = 0; i < params.host_rows.sizes[0]; ++i) {
     const int64_t host_row = params.host_rows(i);
-    const int32_t resident = cache.slot_of(host_row);
-    if (resident != kAbsent) {
-      cache.last_used(resident) = cache.head->tick;
-      continue;
+    int32_t slot = cache.slot_of(host_row);
+    if (slot == kAbsent) {
+      slot = row_cache::take_slot(cache, cache.head->tick, &params.counters->evicted);
+      if (slot == kAbsent) return;
+      row_cache::assign(cache, slot, host_row);
     }
-    const int32_t slot = row_cache::take_slot(cache, cache.head->tick, &params.counters->evicted);
-    if (slot == kAbsent) return;
-    row_cache::assign(cache, slot, host_row);
+    // Past the next pass's tick: out of its reach, yet not taken for a row it has stamped already.
+    cache.last_used(slot) = cache.head->tick + (params.protect_in_next_pass ? 2 : 0);
   }
 }
 
@@ -180,7 +186,7 @@ void launch_release_segment(const ReleaseParams& params, Stream) {
   head.num_live = first;
   *params.num_moves = 0;
   drop_free_slots(cache, first);
-  evacuate(params, first, last);
+  evacuate_segment(params, first, last);
 }
 
 const char* check_row_cache(const RowCacheState& cache) {

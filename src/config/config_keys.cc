@@ -90,6 +90,12 @@ Keys limits_keys() {
       integer_key("limits.max_logprobs", Field{kLimits, &LimitsConfig::max_logprobs}, {0, 1024}),
       integer_key("limits.max_streams_per_connection",
                   Field{kLimits, &LimitsConfig::max_streams_per_connection}, {1, 1 << 20}),
+      size_key("limits.max_metadata", Field{kLimits, &LimitsConfig::max_metadata_bytes},
+               {.min = kKiB, .max = 64 * 1024 * kKiB}),
+      size_key("limits.max_arriving", Field{kLimits, &LimitsConfig::max_arriving_bytes},
+               {.min = kKiB, .max = 1024 * kGiB}),
+      size_key("limits.max_unread_output", Field{kLimits, &LimitsConfig::max_unread_output_bytes},
+               {.min = kKiB, .max = kGiB}),
       duration_key("limits.max_request_time", Field{kLimits, &LimitsConfig::max_request_time},
                    absl::Milliseconds(1)),
   };

@@ -5,9 +5,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "dhisparse/base.h"
+#include "memory_limit.h"
 
 namespace dhs {
 namespace {
@@ -15,22 +15,6 @@ namespace {
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
 void unmap(std::byte* data, int64_t bytes) { munmap(data, static_cast<size_t>(bytes)); }
-
-// What this process may still take: the machine's available memory, or less if its cgroup says so.
-int64_t available_memory_bytes() {
-  int64_t available = INT64_MAX;
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string key; meminfo >> key;) {
-    int64_t kib = 0;
-    if (key == "MemAvailable:" && meminfo >> kib) available = kib << 10;
-  }
-  int64_t limit = 0;
-  int64_t used = 0;
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
-  std::ifstream used_file("/sys/fs/cgroup/memory.current");
-  if (limit_file >> limit && used_file >> used) available = std::min(available, limit - used);
-  return available;
-}
 
 // Touches one byte of every page, so that the step loop never meets a page fault.
 void touch(std::byte* data, int64_t bytes) {

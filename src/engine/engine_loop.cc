@@ -76,6 +76,11 @@ absl::Status EngineLoop::reserve_queue_place(int64_t num_tokens) {
   MutexLock lock(mutex_);
   if (draining_) return absl::UnavailableError("the engine is draining");
   const SchedulerConfig& limits = config_.scheduler;
+  if (num_tokens > limits.max_queued_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the prompt has ", num_tokens, " tokens; the queue holds at most ",
+                     limits.max_queued_tokens, " (scheduler.max_queued_tokens)"));
+  }
   const int64_t queued = state_.queued_requests + num_arriving_;
   const int64_t queued_tokens = state_.queued_tokens + num_arriving_tokens_;
   if (queued >= limits.max_queued_requests) {
@@ -155,6 +160,8 @@ void EngineLoop::run() {
     take_submissions();
     std::vector<RequestUpdate> updates = apply_controls();
     if (stopping_ && scheduler_.idle()) {
+      count(updates);
+      publish_state();
       deliver(updates);
       return;
     }
@@ -209,6 +216,7 @@ void EngineLoop::step(std::vector<RequestUpdate> updates) {
   const absl::StatusOr<StepResult> result = executor_->execute(plan);
   if (result.ok()) {
     scheduler_.commit(plan, *result, updates);
+    for (const SequenceWork& work : plan.work) totals_.prompt_tokens += work.num_prompt_tokens;
   } else {
     fail_step(plan, result.status(), updates);
   }
@@ -234,7 +242,6 @@ void EngineLoop::count(const std::vector<RequestUpdate>& updates) {
     totals_.generated_tokens += std::ssize(update.tokens);
     if (!update.finished.has_value()) continue;
     ++totals_.finished_requests;
-    totals_.prompt_tokens += update.finished->usage.prompt_tokens;
   }
 }
 

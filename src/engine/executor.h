@@ -13,7 +13,8 @@ class Executor {
   virtual ~Executor() = default;
 
   // Applies the plan's memory changes, computes its rows and draws its tokens. An error means that
-  // nothing of the step was committed; the requests of the plan are then lost, the engine is not.
+  // no token was drawn: the requests of the plan are lost, the engine is not. The memory changes
+  // must have been applied all the same, since the accounting has moved on.
   virtual absl::StatusOr<StepResult> execute(const StepPlan& plan) = 0;
 
   // Adds what only the executor knows: device, row caches.

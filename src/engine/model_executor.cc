@@ -55,13 +55,13 @@ void ModelExecutor::lay_out_batch(const StepPlan& plan) {
     max_num_blocks_ = std::max(max_num_blocks_, ceil_div(num_tokens, kHostBlockTokens));
   }
   block_table_.assign(plan.work.size() * max_num_blocks_, -1);
-  page_table_.assign(plan.work.size() * max_num_blocks_, -1);
+  item_table_.assign(plan.work.size() * max_num_blocks_, -1);
   for (size_t sequence = 0; sequence < plan.work.size(); ++sequence) {
     const SequenceMemory& memory = *plan.work[sequence].memory;
     const auto count = std::min<int64_t>(max_num_blocks_, std::ssize(memory.blocks()));
     for (int64_t i = 0; i < count; ++i) {
       block_table_[sequence * max_num_blocks_ + i] = memory.blocks()[i].value;
-      page_table_[sequence * max_num_blocks_ + i] = memory.index_pages()[i];
+      item_table_[sequence * max_num_blocks_ + i] = memory.index_items()[i];
     }
   }
 }
@@ -73,7 +73,7 @@ TokenBatch ModelExecutor::batch() const {
           .rows = {.sequence_of_row = view(sequence_of_row_.data(), num_rows),
                    .positions = view(positions_.data(), num_rows),
                    .block_table = view(block_table_.data(), num_sequences, max_num_blocks_),
-                   .page_table = view(page_table_.data(), num_sequences, max_num_blocks_)},
+                   .item_table = view(item_table_.data(), num_sequences, max_num_blocks_)},
           .logit_rows = view(logit_rows_.data(), std::ssize(logit_rows_))};
 }
 

@@ -38,7 +38,7 @@ class ModelExecutor final : public Executor {
   std::vector<int32_t> positions_;
   std::vector<int32_t> sequence_of_row_;
   std::vector<int32_t> block_table_;
-  std::vector<int32_t> page_table_;
+  std::vector<int32_t> item_table_;
   std::vector<int32_t> logit_rows_;
   std::vector<RowSampling> row_sampling_;
   std::vector<TokenId> drawn_;

@@ -22,7 +22,23 @@ absl::StatusOr<int64_t> choose_max_context(const EngineConfig& config,
         absl::StrCat("model.max_context is ", config.model.max_context,
                      ", the checkpoint's max_position_embeddings is ", model.max_position));
   }
+  if (config.model.max_context == 1) {
+    return absl::InvalidArgumentError(
+        "model.max_context is 1; a prompt and a completion need at least 2 tokens");
+  }
   return config.model.max_context == 0 ? model.max_position : config.model.max_context;
+}
+
+// How many pieces the memory of `key` holds; ids of pieces are 32 bits wide.
+absl::StatusOr<int32_t> count_of(const char* key, int64_t bytes, const char* piece,
+                                 int64_t piece_bytes) {
+  const int64_t count = bytes / piece_bytes;
+  if (count > INT32_MAX) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, " is ", bytes, " bytes, ", count, " times ", piece, " (", piece_bytes,
+                     " bytes); the limit is ", INT32_MAX, " of them"));
+  }
+  return static_cast<int32_t>(count);
 }
 
 absl::Status check_chunk_size(const EnginePlan& plan) {
@@ -49,10 +65,12 @@ absl::StatusOr<EnginePlan> make_plan(const EngineConfig& config) {
   plan.geometry = make_geometry(plan.model.layers_per_group, plan.layout.row.row_bytes(),
                                 plan.layout.index_key.page_bytes(), plan.model.top_k);
   plan.capacity.chunk_bytes = config.device.chunk_bytes;
-  plan.capacity.num_chunks =
-      static_cast<int32_t>(config.device.memory_bytes / config.device.chunk_bytes);
-  plan.capacity.num_host_blocks =
-      static_cast<int32_t>(config.host.pool_bytes / plan.geometry.host_block_bytes);
+  DHS_ASSIGN_OR_RETURN(plan.capacity.num_chunks,
+                       count_of("device.memory", config.device.memory_bytes, "device.chunk",
+                                config.device.chunk_bytes));
+  DHS_ASSIGN_OR_RETURN(plan.capacity.num_host_blocks,
+                       count_of("host.pool", config.host.pool_bytes, "a host block",
+                                plan.geometry.host_block_bytes));
   DHS_RETURN_IF_ERROR(check_chunk_size(plan));
   return plan;
 }
@@ -102,6 +120,7 @@ absl::StatusOr<std::unique_ptr<Engine>> start_engine(const EngineConfig& config)
                        KvStore::create(*device, plan.geometry, plan.capacity, plan.layout));
   ModelInfo info{.name = config.model.name,
                  .max_context = plan.max_context,
+                 .longest_request = longest,
                  .vocab_size = plan.model.vocab_size,
                  .eos_token_ids = plan.model.eos_token_ids};
   auto executor = std::make_unique<ModelExecutor>(std::move(device), std::move(store),

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "dhisparse/kv.h"
-#include "kv/index_pages.h"
+#include "kv/index_items.h"
 
 namespace dhs {
 namespace {
@@ -29,7 +29,7 @@ SequenceMemory& SequenceMemory::operator=(SequenceMemory&& other) noexcept {
   std::swap(manager_, other.manager_);
   std::swap(max_tokens_, other.max_tokens_);
   std::swap(blocks_, other.blocks_);
-  std::swap(index_pages_, other.index_pages_);
+  std::swap(index_items_, other.index_items_);
   return *this;
 }
 
@@ -43,9 +43,10 @@ KvManager::KvManager(KvGeometry geometry, KvCapacity capacity, ResidencyConfig r
     : geometry_(std::move(geometry)),
       capacity_(capacity),
       residency_(residency),
-      index_(std::make_unique<IndexPages>(
+      index_(std::make_unique<IndexItems>(
           capacity.num_chunks,
           static_cast<int32_t>(geometry_.index_items_per_chunk(capacity.chunk_bytes)))),
+      block_is_held_(capacity.num_host_blocks),
       row_chunks_(geometry_.groups.size()) {
   for (int32_t i = capacity.num_host_blocks - 1; i >= 0; --i) free_blocks_.emplace_back(i);
   for (int32_t i = capacity.num_chunks - 1; i >= 0; --i) free_chunks_.emplace_back(i);
@@ -114,9 +115,13 @@ std::optional<SequenceMemory> KvManager::admit(int64_t max_tokens) {
   SequenceMemory memory;
   memory.manager_ = this;
   memory.max_tokens_ = max_tokens;
-  memory.index_pages_ = index_->allocate(blocks);
+  memory.index_items_ = index_->allocate(blocks);
   memory.blocks_.assign(free_blocks_.rbegin(), free_blocks_.rbegin() + blocks);
   free_blocks_.resize(free_blocks_.size() - blocks);
+  for (HostBlockId block : memory.blocks_) {
+    DHS_CHECK(!block_is_held_[block.value], "host block ", block.value, " handed out twice");
+    block_is_held_[block.value] = true;
+  }
   return memory;
 }
 
@@ -124,11 +129,13 @@ void KvManager::release(SequenceMemory& memory) {
   required_rows_ -= required_rows(memory.max_tokens_);
   context_rows_ -= memory.max_tokens_;
   DHS_CHECK(required_rows_ >= 0 && context_rows_ >= 0, "more memory released than reserved");
-  for (const auto& emptied : index_->free(memory.index_pages_)) {
+  for (const auto& emptied : index_->free(memory.index_items_)) {
     moves_.push_back({ChunkMove::Kind::kReleaseIndex, 0, emptied.segment, emptied.chunk});
     free_chunks_.push_back(emptied.chunk);
   }
   for (HostBlockId block : memory.blocks_) {
+    DHS_CHECK(block_is_held_[block.value], "host block ", block.value, " released twice");
+    block_is_held_[block.value] = false;
     retired_blocks_.push_back(block);
     free_blocks_.push_back(block);
   }
@@ -264,9 +271,17 @@ std::string KvManager::check_invariants() const {
       std::set<int32_t>(owned.begin(), owned.end()).size() != owned.size()) {
     return absl::StrCat("chunks: ", owned.size(), " owned, ", capacity_.num_chunks, " exist");
   }
-  std::set<int32_t> blocks;
-  for (HostBlockId block : free_blocks_) blocks.insert(block.value);
-  if (blocks.size() != free_blocks_.size()) return "a host block is free twice";
+  const auto held = std::count(block_is_held_.begin(), block_is_held_.end(), true);
+  if (held + std::ssize(free_blocks_) != capacity_.num_host_blocks) {
+    return absl::StrCat("host blocks: ", held, " held + ", free_blocks_.size(), " free of ",
+                        capacity_.num_host_blocks);
+  }
+  for (HostBlockId block : free_blocks_) {
+    if (block_is_held_[block.value]) return absl::StrCat("host block ", block.value, " is both");
+  }
+  if (index_->num_used() != held) {
+    return absl::StrCat(index_->num_used(), " index items for ", held, " host blocks");
+  }
   const int64_t required = index_->num_segments() + total_required_chunks(required_rows_);
   if (required > capacity_.num_chunks) {
     return absl::StrCat("over-committed: ", required, " chunks required of ", capacity_.num_chunks);

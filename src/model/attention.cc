@@ -122,9 +122,9 @@ void select_rows(const AttentionContext& context, int layer) {
     const auto scores = first_rows(ws.scores, n);
     launch_index_score(
         {.layout = kv.layout().index_key,
-         .pages = kv.index_pages(),
+         .pages = kv.index_items(),
          .group_offset = kv.geometry().groups[group].page_offset,
-         .page_table = context.rows.page_table,
+         .item_table = context.rows.item_table,
          .q = {queries.row(row),
                {n, queries.sizes[1], queries.sizes[2]},
                {queries.strides[0], queries.strides[1], 1}},

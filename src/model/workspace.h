@@ -34,7 +34,8 @@ struct Workspace {
   TensorView<float, 2> expert_weights;  // [., experts_per_token]
   TensorView<float, 2> expert_in;       // [., hidden] rows gathered for one expert
   TensorView<float, 2> expert_out;      // [. * experts_per_token, hidden] by (token, rank)
-  TensorView<int32_t, 1> expert_rows;   // [. * experts_per_token] token * rank, grouped by expert
+  // [. * experts_per_token] token * experts_per_token + rank, of one expert at a time
+  TensorView<int32_t, 1> expert_rows;
   TensorView<float, 2> logit_in;        // [max_logit_rows, hidden]
   TensorView<float, 2> logits;          // [max_logit_rows, vocab]
 };

@@ -139,6 +139,8 @@ SequenceWork Scheduler::work_of(Sequence& sequence, int64_t num_tokens) const {
   work.tokens =
       std::span<const TokenId>(sequence.tokens).subspan(sequence.num_computed_tokens, num_tokens);
   work.first_position = static_cast<Position>(sequence.num_computed_tokens);
+  work.num_prompt_tokens =
+      std::clamp<int64_t>(sequence.num_prompt_tokens - sequence.num_computed_tokens, 0, num_tokens);
   work.memory = &sequence.memory;
   work.wants_token = num_tokens == sequence.num_waiting_tokens();
   work.sampling = &sampling;

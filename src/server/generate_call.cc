@@ -56,10 +56,19 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::start(
   std::shared_ptr<GenerateCall> call(
       new GenerateCall(serving, effective_deadline(*context, serving.limits)));
   call->self_ = call;
+  const auto num_bytes = static_cast<int64_t>(request->Length());
   if (!serving.calls.add(call.get())) {
     call->end_before_submit(absl::UnavailableError(
         "the server is draining and takes no new requests; send it to another one"));
-  } else if (!serving.workers.try_run([call, request] { call->run(*request); })) {
+  } else if (!serving.arriving.try_take(num_bytes)) {
+    call->end_before_submit(absl::ResourceExhaustedError(
+        absl::StrCat("requests being read: the limit of ", serving.limits.max_arriving_bytes,
+                     " bytes (limits.max_arriving) is reached; try again later")));
+  } else if (!serving.workers.try_run([call, request, num_bytes, &serving] {
+               call->run(*request);
+               serving.arriving.give_back(num_bytes);
+             })) {
+    serving.arriving.give_back(num_bytes);
     call->end_before_submit(absl::ResourceExhaustedError(
         absl::StrCat("requests being tokenized: the limit of ", ServingContext::kMaxNumQueuedJobs,
                      " is reached; try again later")));
@@ -204,12 +213,12 @@ void GenerateCall::on_tokens(const std::vector<TokenOutput>& tokens) {
   {
     MutexLock lock(mutex_);
     append(delta);
-    is_slow = outbox_bytes_ > kMaxOutboxBytes;
+    is_slow = static_cast<int64_t>(outbox_bytes_) > serving_.limits.max_unread_output_bytes;
   }
   if (is_slow) {
-    give_up(absl::ResourceExhaustedError(
-        absl::StrCat("output waiting for the client: the limit of ", kMaxOutboxBytes,
-                     " bytes is reached; read the stream faster")));
+    give_up(absl::ResourceExhaustedError(absl::StrCat(
+        "output waiting for the client: the limit of ", serving_.limits.max_unread_output_bytes,
+        " bytes (limits.max_unread_output) is reached; read the stream faster")));
   } else if (assembler_->match()) {
     cancel_in_engine();
   }

@@ -34,9 +34,6 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // A waiting message takes more text and tokens up to this size; clients commonly refuse messages
   // of more than 4 MiB.
   static constexpr size_t kMaxJoinedBytes = size_t{256} << 10;
-  // When more than this waits for a client, it is too slow and its request ends.
-  static constexpr size_t kMaxOutboxBytes = size_t{32} << 20;
-
   // The reactor of a new call; `request` lives until the call is done.
   static grpc::ServerWriteReactor<grpc::ByteBuffer>* start(ServingContext& serving,
                                                            grpc::CallbackServerContext* context,

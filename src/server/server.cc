@@ -59,6 +59,8 @@ void set_transport_limits(const LimitsConfig& limits, grpc::ServerBuilder& build
   const int64_t max_int = std::numeric_limits<int>::max();
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min(limits.max_message_bytes, max_int)));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_streams_per_connection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
+                             static_cast<int>(limits.max_metadata_bytes));
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

@@ -4,6 +4,7 @@
 #include "dhisparse/config.h"
 #include "dhisparse/engine.h"
 #include "dhisparse/tokenizer.h"
+#include "server/byte_budget.h"
 #include "server/call_registry.h"
 #include "server/validate_request.h"
 #include "server/worker_pool.h"
@@ -15,7 +16,10 @@ struct ServingContext {
   static constexpr size_t kMaxNumQueuedJobs = 1024;
 
   ServingContext(const LimitsConfig& limits_in, Engine& engine_in, const Tokenizer& tokenizer_in)
-      : limits(limits_in), engine(engine_in), tokenizer(tokenizer_in) {}
+      : limits(limits_in),
+        engine(engine_in),
+        tokenizer(tokenizer_in),
+        arriving(limits_in.max_arriving_bytes) {}
 
   RequestRules rules() const { return {limits, engine.model_info(), tokenizer}; }
 
@@ -23,6 +27,7 @@ struct ServingContext {
   Engine& engine;
   const Tokenizer& tokenizer;
   CallRegistry calls;
+  ByteBudget arriving;  // requests that the workers have not read yet; outlives the workers
   WorkerPool workers{kNumWorkers, kMaxNumQueuedJobs};
 };
 

@@ -1,5 +1,6 @@
 #include "server/validate_request.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -103,9 +104,11 @@ absl::StatusOr<std::vector<TokenId>> to_prompt(const wire::GenerateRequest& requ
   return prompt;
 }
 
-// Makes max_tokens definite: what was asked for, or the rest of the context.
-absl::Status fit_into_context(int64_t prompt_tokens, bool has_max_tokens, int64_t max_context,
+// Makes max_tokens definite: what was asked for, or the rest of the context as far as the
+// configured memory can hold it.
+absl::Status fit_into_context(int64_t prompt_tokens, bool has_max_tokens, const ModelInfo& model,
                               SamplingParams& sampling) {
+  const int64_t max_context = model.max_context;
   const int64_t rest = max_context - prompt_tokens;
   if (rest < 1) {
     return absl::InvalidArgumentError(
@@ -117,7 +120,11 @@ absl::Status fit_into_context(int64_t prompt_tokens, bool has_max_tokens, int64_
         "max_tokens: ", sampling.max_tokens, ", the limit is ", rest, " (a context of ",
         max_context, " less a prompt of ", prompt_tokens, "); ask for less or shorten the prompt"));
   }
-  if (!has_max_tokens) sampling.max_tokens = static_cast<int32_t>(rest);
+  if (!has_max_tokens) {
+    // At least one: a prompt that memory can never hold is for the engine to refuse.
+    const int64_t rest_in_memory = std::max<int64_t>(1, model.longest_request - prompt_tokens);
+    sampling.max_tokens = static_cast<int32_t>(std::min(rest, rest_in_memory));
+  }
   if (sampling.min_tokens > sampling.max_tokens) {
     return absl::InvalidArgumentError(
         absl::StrCat("min_tokens: ", sampling.min_tokens, ", the limit is ", sampling.max_tokens,
@@ -167,7 +174,7 @@ absl::StatusOr<ValidRequest> validate_request(const wire::GenerateRequest& reque
                        to_stop_matcher(stops, output.include_stop_str_in_output(), rules.limits));
   DHS_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, to_prompt(request, rules));
   DHS_RETURN_IF_ERROR(fit_into_context(static_cast<int64_t>(prompt.size()),
-                                       request.sampling().has_max_tokens(), rules.model.max_context,
+                                       request.sampling().has_max_tokens(), rules.model,
                                        sampling));
   return ValidRequest{
       .request_id = request.request_id(),

@@ -30,7 +30,7 @@ absl::Status KvStore::reserve(Device& device) {
   index_chunk_offsets_.resize(capacity_.num_chunks);
   counters_.resize(num_groups);
   step_ticks_.resize(num_groups);
-  index_pages_ = {device_pool_.data(), index_chunk_offsets_.data(),
+  index_items_ = {device_pool_.data(), index_chunk_offsets_.data(),
                   static_cast<int32_t>(geometry_.index_items_per_chunk(capacity_.chunk_bytes)),
                   geometry_.index_item_bytes};
 
@@ -56,7 +56,7 @@ absl::Status KvStore::reserve(Device& device) {
   auto lay_out_step = [&](ArenaCarver& carver) {
     const int64_t rows = layout_.max_query_rows;
     host_rows_ = carver.take<int64_t>(rows);
-    page_of_token_ = carver.take<int32_t>(rows);
+    item_of_token_ = carver.take<int32_t>(rows);
     step_slots_ = view(carver.take<int32_t>(rows * geometry_.top_k).data, rows, geometry_.top_k);
     orders_ = carver.take<FetchOrder>(most_slots);
     move_orders_ = carver.take<MoveOrder>(most_slots);
@@ -159,7 +159,7 @@ void KvStore::begin_step(const QueryRows& rows) {
     const int32_t block = rows.positions(i) / kHostBlockTokens;
     const int32_t offset = rows.positions(i) % kHostBlockTokens;
     host_rows_(i) = int64_t{rows.block_table(sequence, block)} * kHostBlockTokens + offset;
-    page_of_token_(i) = rows.page_table(sequence, block);
+    item_of_token_(i) = rows.item_table(sequence, block);
   }
   for (size_t g = 0; g < row_caches_.size(); ++g) step_ticks_[g] = row_caches_[g].head->tick + 1;
 }
@@ -173,18 +173,36 @@ void KvStore::append_index_keys(int group, TensorView<const float, 2> keys) {
        .host_base = host_arena_.data(),
        .host_block_bytes = geometry_.host_block_bytes,
        .host_page_offset = geometry_.index_item_offset + geometry.page_offset,
-       .pages = index_pages_,
+       .pages = index_items_,
        .page_offset = geometry.page_offset,
        .host_rows = view<const int64_t>(host_rows_.data, rows_.num_rows()),
-       .page_of_token = view<const int32_t>(page_of_token_.data, rows_.num_rows()),
+       .item_of_token = view<const int32_t>(item_of_token_.data, rows_.num_rows()),
        .keys = keys},
       stream_);
 }
 
-// The step's own rows will be wanted soonest of all: they take slots without a fetch.
+// Rows that one pass over all query rows can need at most, the step's own rows among them.
+int64_t KvStore::most_rows_needed() const {
+  int64_t total = 0;
+  int64_t own = 0;  // of the sequence that ends at `row`
+  for (int64_t row = 0; row < rows_.num_rows(); ++row) {
+    const bool begins = row == 0 || rows_.sequence_of_row(row) != rows_.sequence_of_row(row - 1);
+    const int64_t visible = rows_.positions(row) + 1;
+    if (begins) {
+      total += own;
+      own = 0;
+    }
+    own = std::min(visible, own + std::min<int64_t>(geometry_.top_k, visible) + 1);
+  }
+  return total + own;
+}
+
+// The step's own rows will be wanted soonest of all: they take slots without a fetch, and keep them
+// through the pass that follows where everything fits together.
 void KvStore::claim_new_rows(int group) {
   launch_claim({.cache = row_cache(group),
                 .host_rows = view<const int64_t>(host_rows_.data, rows_.num_rows()),
+                .protect_in_next_pass = most_rows_needed() <= capacity_rows(group),
                 .counters = &counters_[group].resolve},
                stream_);
 }
@@ -253,7 +271,7 @@ void KvStore::resolve_and_gather(int group, const Tile& tile, bool is_repeat) {
                   .num_misses = &num_misses,
                   .counters = &pass,
                   .selected_of_sequence = is_repeat ? nullptr : selected_of_sequence_.data(),
-                  .missed_of_sequence = missed_of_sequence_.data()},
+                  .missed_of_sequence = is_repeat ? nullptr : missed_of_sequence_.data()},
                  stream_);
   launch_gather({.host = host_records(group),
                  .slots = slots(group),
@@ -261,10 +279,8 @@ void KvStore::resolve_and_gather(int group, const Tile& tile, bool is_repeat) {
                  .num_orders = &num_misses},
                 stream_);
   RowCacheCounters& counters = counters_[group];
-  if (!is_repeat) {
-    counters.resolve.selected += pass.selected;
-    counters.resolve.hit += pass.hit;
-  }
+  if (!is_repeat) counters.resolve.selected += pass.selected;
+  counters.resolve.hit += pass.hit;
   counters.resolve.missed += pass.missed;
   counters.resolve.evicted += pass.evicted;
   counters.fetched_bytes += num_misses * geometry_.groups[group].record_bytes;

@@ -52,6 +52,9 @@ limits:
   max_stop_token_ids: 5
   max_logprobs: 6
   max_streams_per_connection: 7
+  max_metadata: 8KiB
+  max_arriving: 16MiB
+  max_unread_output: 2KiB
   max_request_time: 10m
 server: {listen: "[::1]:1234", reflection: false, drain_timeout: 250ms}
 log: {level: debug}
@@ -83,6 +86,9 @@ log: {level: debug}
   EXPECT_EQ(c.limits.max_stop_token_ids, 5);
   EXPECT_EQ(c.limits.max_logprobs, 6);
   EXPECT_EQ(c.limits.max_streams_per_connection, 7);
+  EXPECT_EQ(c.limits.max_metadata_bytes, 8 << 10);
+  EXPECT_EQ(c.limits.max_arriving_bytes, 16 << 20);
+  EXPECT_EQ(c.limits.max_unread_output_bytes, 2 << 10);
   EXPECT_EQ(c.limits.max_request_time, absl::Minutes(10));
   EXPECT_EQ(c.server.listen, "[::1]:1234");
   EXPECT_FALSE(c.server.reflection);

@@ -80,7 +80,7 @@ class Stop(unittest.TestCase):
     def test_sigterm_finishes_what_is_running_and_exits_zero(self):
         with programs.Daemon() as daemon:
             client = daemon.start_generate(
-                "--prompt", "In the beginning", "--max-tokens", "300", "--ignore-eos", "--json"
+                "--prompt", "In the beginning", "--max-tokens", "5000", "--ignore-eos", "--json"
             )
             programs.wait_for(
                 "the request runs", lambda: daemon.json("state")["requests"]["running"] == 1
@@ -88,7 +88,7 @@ class Stop(unittest.TestCase):
             daemon.signal(signal.SIGTERM)
             stdout, stderr = client.communicate(timeout=programs.PATIENCE_S)
             self.assertEqual(client.returncode, 0, stderr)
-            self.assertIn(b'"completion_tokens":300', stdout)
+            self.assertIn(b'"completion_tokens":5000', stdout)
             self.assertEqual(daemon.wait(), 0)
             self.assertIn("draining", daemon.log())
 

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "engine/engine_loop.h"
 #include "engine_client.h"
 
 namespace dhs {
@@ -98,7 +99,10 @@ TEST(Engine, cancel_ends_a_running_request_and_frees_every_tier) {
   ASSERT_TRUE(id.ok());
   sink->wait_for_tokens(3);
   engine->cancel(*id);
+  const int64_t steps_at_cancel = engine->state().steps;
   EXPECT_EQ(sink->wait().reason, FinishReason::kCancelled);
+  // The step that runs when the cancel arrives, and one in case its state was not published yet.
+  EXPECT_LE(engine->state().steps, steps_at_cancel + 2);
   EXPECT_LT(sink->tokens().size(), 1900u);
   expect_all_memory_free(*engine);
   engine->cancel(*id);             // again: ignored
@@ -192,6 +196,9 @@ TEST(Engine, a_drain_that_runs_out_of_time_cancels_the_rest) {
   engine->drain(absl::Milliseconds(50));
   EXPECT_EQ(sink->wait().reason, FinishReason::kCancelled);
   EXPECT_EQ(sink->num_finished(), 1);
+  EXPECT_EQ(engine->state().running_requests, 0);
+  EXPECT_EQ(engine->state().finished_requests, 1);
+  EXPECT_EQ(engine->state().host_used_bytes, 0);
 }
 
 TEST(Engine, more_requests_than_memory_wait_and_all_finish) {
@@ -226,11 +233,55 @@ TEST(Engine, many_threads_may_submit_cancel_and_read_state) {
   expect_all_memory_free(*engine);
 }
 
+// Draws token 1 for everyone; fails the steps it is told to.
+class FlakyExecutor final : public Executor {
+ public:
+  absl::StatusOr<StepResult> execute(const StepPlan& plan) override {
+    if (plan.work.empty()) return StepResult{};
+    if (++num_steps_ == 3) return absl::InternalError("the device fell over");
+    StepResult result;
+    for (const SequenceWork& work : plan.work) {
+      SequenceResult sequence;
+      if (work.wants_token) sequence.tokens.push_back({1, 0.0f, {}});
+      result.sequences.push_back(std::move(sequence));
+    }
+    return result;
+  }
+  void describe(EngineState& state) const override { state.device = "flaky"; }
+
+ private:
+  int num_steps_ = 0;
+};
+
+TEST(EngineLoop, a_failed_step_ends_its_requests_with_the_error_and_the_engine_goes_on) {
+  const std::vector<int32_t> layers = {1, 2};
+  auto kv = std::make_unique<KvManager>(make_geometry(layers, 64, 4096, 16),
+                                        KvCapacity{64, 64, 64 << 10}, ResidencyConfig{});
+  EngineLoop engine(demo_config(), {.name = "none", .max_context = 512, .vocab_size = 4096},
+                    std::move(kv), std::make_unique<FlakyExecutor>());
+  auto sink = std::make_shared<CollectingSink>();
+  ASSERT_TRUE(engine.submit(request_of(5, 100), sink).ok());
+  const Finished finished = sink->wait();
+  EXPECT_EQ(finished.reason, FinishReason::kError);
+  EXPECT_EQ(finished.error.message(), "the device fell over");
+  EXPECT_EQ(sink->tokens().size(), 2u);
+  EXPECT_EQ(generate_all(engine, {request_of(5, 7)}).at(0).size(), 7u);
+  EXPECT_EQ(engine.state().host_used_bytes, 0);
+}
+
 TEST(StartEngine, refuses_what_cannot_work_and_says_why) {
   EngineConfig config = demo_config();
   config.model.max_context = 10000;
   EXPECT_EQ(start_engine(config).status().message(),
             "model.max_context is 10000, the checkpoint's max_position_embeddings is 8192");
+  config = demo_config();
+  config.model.max_context = 1;
+  EXPECT_EQ(start_engine(config).status().message(),
+            "model.max_context is 1; a prompt and a completion need at least 2 tokens");
+  config = demo_config();
+  config.device.memory_bytes = int64_t{16} << 40;
+  config.device.chunk_bytes = 4096;
+  EXPECT_EQ(start_engine(config).status().code(), absl::StatusCode::kInvalidArgument);
   config = demo_config();
   config.device.chunk_bytes = 16 << 10;
   EXPECT_NE(start_engine(config).status().message().find("device.chunk is 16384 bytes"),

@@ -70,7 +70,7 @@ struct Problem {
     made.layout = layout;
     made.pages = pages();
     made.group_offset = 48;
-    made.page_table = view<const int32_t>(
+    made.item_table = view<const int32_t>(
         table.data(), static_cast<int64_t>(table.size()) / num_blocks, num_blocks);
     made.q = view<const float>(q.data(), rows, num_heads, layout.index_dim);
     made.head_weights = view<const float>(weights.data(), rows, num_heads);

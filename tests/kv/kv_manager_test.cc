@@ -109,14 +109,21 @@ TEST(KvManager, an_admission_gets_optional_chunks_back_within_one_rebalance) {
 }
 
 TEST(KvManager, every_block_is_retired_once_before_it_is_used_again) {
-  KvManager kv = make_manager(ResidencyMode::kAdaptive, 16, 40);
+  KvManager kv = make_manager(ResidencyMode::kAdaptive, 8, 40);
+  std::set<int32_t> first_blocks;
   {
     const auto memory = kv.admit(512);
-    EXPECT_EQ(memory->blocks().size(), 8u);
-    EXPECT_EQ(memory->index_pages().size(), 8u);
+    EXPECT_EQ(memory->index_items().size(), 8u);
+    for (HostBlockId block : memory->blocks()) first_blocks.insert(block.value);
   }
-  EXPECT_EQ(kv.take_retired_blocks().size(), 8u);
+  ASSERT_EQ(first_blocks.size(), 8u);
+  const auto again = kv.admit(512);  // the same blocks: there are no others
+  ASSERT_TRUE(again.has_value());
+  std::set<int32_t> retired;
+  for (HostBlockId block : kv.take_retired_blocks()) retired.insert(block.value);
+  EXPECT_EQ(retired, first_blocks);
   EXPECT_TRUE(kv.take_retired_blocks().empty());
+  EXPECT_EQ(kv.check_invariants(), "");
 }
 
 TEST(KvManager, moving_a_lease_moves_what_it_holds) {

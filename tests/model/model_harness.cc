@@ -65,7 +65,7 @@ std::vector<float> ModelHarness::run(std::vector<HarnessSequence*>& sequences,
     HarnessSequence& sequence = *sequences[s];
     for (int64_t i = 0; i < std::ssize(sequence.memory.blocks()); ++i) {
       blocks[s * width + i] = sequence.memory.blocks()[i].value;
-      pages[s * width + i] = sequence.memory.index_pages()[i];
+      pages[s * width + i] = sequence.memory.index_items()[i];
     }
     for (int64_t i = 0; i < num_tokens[s]; ++i) {
       const int64_t position = sequence.num_computed + i;

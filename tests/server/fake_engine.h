@@ -36,6 +36,7 @@ class FakeEngine final : public Engine {
   FakeEngine() {
     info_.name = "fake";
     info_.max_context = 100;
+    info_.longest_request = 100;
     info_.vocab_size = 257;
     info_.eos_token_ids = {256};
     output_ = std::thread([this] {
@@ -85,7 +86,11 @@ class FakeEngine final : public Engine {
 
   // ---- The test's side ----
 
-  void set_max_context(int64_t max_context) { info_.max_context = max_context; }
+  void set_max_context(int64_t max_context) {
+    info_.max_context = max_context;
+    info_.longest_request = max_context;
+  }
+  void set_longest_request(int64_t num_tokens) { info_.longest_request = num_tokens; }
   void refuse_with(absl::Status status) {
     std::lock_guard lock(mutex_);
     refusal_ = std::move(status);

@@ -56,6 +56,13 @@ TEST_F(GenerateTest, takes_unset_scalars_as_the_contract_says) {
   EXPECT_FALSE(got.sampling.logprobs);
 }
 
+TEST_F(GenerateTest, leaves_out_of_unset_max_tokens_what_memory_can_never_hold) {
+  engine_.set_longest_request(40);
+  start();
+  OpenCall call(*stub_, text_request("ab"));
+  EXPECT_EQ(engine_.request(engine_.wait_for_request()).sampling.max_tokens, 38);
+}
+
 TEST_F(GenerateTest, streams_accepted_then_chunks_then_finished) {
   start();
   wire::GenerateRequest request = text_request("hello");

@@ -39,9 +39,25 @@ void ByteLessExecutor::apply(const StepPlan& plan) {
     int32_t num_moves = 0;
     int64_t num_dropped = 0;
     launch_release_segment(
-        {cache.state, cache.head.tick, view(moves.data(), moves.size()), &num_moves, &num_dropped},
+        {cache.state, cache.step_tick, view(moves.data(), moves.size()), &num_moves, &num_dropped},
         {});
   }
+}
+
+void ByteLessExecutor::claim_new_rows(Cache& cache, const StepPlan& plan) {
+  std::vector<int64_t> host_rows;
+  for (const SequenceWork& work : plan.work) {
+    for (size_t i = 0; i < work.tokens.size(); ++i) {
+      const int64_t position = work.first_position + static_cast<int64_t>(i);
+      const HostBlockId block = work.memory->blocks()[position / kHostBlockTokens];
+      host_rows.push_back(int64_t{block.value} * kHostBlockTokens + position % kHostBlockTokens);
+    }
+  }
+  ResolveCounters counters;
+  launch_claim({.cache = cache.state,
+                .host_rows = view<const int64_t>(host_rows.data(), host_rows.size()),
+                .counters = &counters},
+               {});
 }
 
 // Every query row selects up to top_k of its visible positions, itself always among them.
@@ -81,6 +97,10 @@ void ByteLessExecutor::run_group(Cache& cache, const SequenceWork& work, Sequenc
 
 StepResult ByteLessExecutor::execute(const StepPlan& plan) {
   apply(plan);
+  for (Cache& cache : caches_) {
+    cache.step_tick = cache.head.tick + 1;
+    claim_new_rows(cache, plan);
+  }
   StepResult result;
   for (const SequenceWork& work : plan.work) {
     SequenceResult sequence;
@@ -95,9 +115,15 @@ StepResult ByteLessExecutor::execute(const StepPlan& plan) {
   return result;
 }
 
-std::string ByteLessExecutor::check_invariants(const std::vector<bool>& block_is_held) const {
-  for (const Cache& cache : caches_) {
+std::string ByteLessExecutor::check_invariants(const std::vector<bool>& block_is_held,
+                                               const KvUsage& usage) const {
+  for (size_t g = 0; g < caches_.size(); ++g) {
+    const Cache& cache = caches_[g];
     if (const char* fault = check_row_cache(cache.state)) return fault;
+    if (cache.head.num_live != usage.chunks_rows[g] * cache.state.slots_per_segment) {
+      return absl::StrCat("group ", g, ": ", cache.head.num_live, " live slots in ",
+                          usage.chunks_rows[g], " chunks");
+    }
     for (int32_t slot = 0; slot < cache.head.num_live; ++slot) {
       const int64_t owner = cache.owner_of[slot];
       if (owner >= 0 && !block_is_held[owner / kHostBlockTokens]) {

@@ -18,8 +18,9 @@ class ByteLessExecutor {
   StepResult execute(const StepPlan& plan);
 
   // The first violated invariant of any row cache, or empty. Among them: every resident row belongs
-  // to a host block that a sequence of the latest plan's running set holds.
-  std::string check_invariants(const std::vector<bool>& block_is_held) const;
+  // to a host block that somebody holds, and a cache has memory for as many rows as the accounting
+  // says.
+  std::string check_invariants(const std::vector<bool>& block_is_held, const KvUsage& usage) const;
 
   int64_t num_fetched() const { return num_fetched_; }
 
@@ -30,10 +31,12 @@ class ByteLessExecutor {
     std::vector<uint32_t> last_used;
     std::vector<int32_t> free_ring;
     RowCacheHead head;
+    uint32_t step_tick = 0;  // of the first pass of the latest step
     RowCacheState state;
   };
 
   void apply(const StepPlan& plan);
+  void claim_new_rows(Cache& cache, const StepPlan& plan);
   void run_group(Cache& cache, const SequenceWork& work, SequenceResult& result);
 
   const KvGeometry geometry_;

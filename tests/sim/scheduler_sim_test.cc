@@ -108,10 +108,10 @@ class Simulation {
       for (HostBlockId block : work.memory->blocks()) held[block.value] = true;
     }
     ASSERT_LE(num_tokens, world_.max_batched_tokens);
-    // A running request whose prompt waits for its turn holds blocks too, but has no rows yet or
-    // rows of earlier chunks: ask the accounting instead of the plan.
+    // A running request whose prompt waits for its turn is not in the plan but holds blocks too,
+    // with rows of earlier chunks: blocks seen before and not retired since.
     for (const auto& block : blocks_held_by_waiting(plan)) held[block] = true;
-    ASSERT_EQ(executor_.check_invariants(held), "");
+    ASSERT_EQ(executor_.check_invariants(held, kv_.usage()), "");
   }
 
   // Blocks of running requests that are not in this plan: all held ones minus those of the plan.

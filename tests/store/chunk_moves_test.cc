@@ -160,7 +160,7 @@ TEST(ResidentMode, never_fetches_a_row_of_a_running_request) {
 }
 
 // step() compares every running sequence's pages in both tiers.
-TEST(IndexPages, outlive_the_coming_and_going_of_other_sequences_segments) {
+TEST(IndexItems, outlive_the_coming_and_going_of_other_sequences_segments) {
   StoreWorld world({.num_chunks = 40});
   const int kept = *world.admit(190);
   int other = *world.admit(100);
@@ -172,7 +172,7 @@ TEST(IndexPages, outlive_the_coming_and_going_of_other_sequences_segments) {
   }
 }
 
-TEST(IndexPages, a_key_written_anew_replaces_the_old_one_and_no_other) {
+TEST(IndexItems, a_key_written_anew_replaces_the_old_one_and_no_other) {
   StoreWorld world({.index_format = RowFormat::kFp8});
   const int sequence = *world.admit(150);
   world.step({{sequence, 90}});

@@ -167,7 +167,7 @@ void StoreWorld::lay_out(const std::vector<StepPart>& parts) {
     for (size_t i = 0; i < max_num_blocks; ++i) {
       const bool inside = i < memory.blocks().size();
       rows_.block_table.push_back(inside ? memory.blocks()[i].value : -1);
-      rows_.page_table.push_back(inside ? memory.index_pages()[i] : -1);
+      rows_.item_table.push_back(inside ? memory.index_items()[i] : -1);
     }
   }
   const auto num_sequences = std::ssize(rows_.sequences);
@@ -176,7 +176,7 @@ void StoreWorld::lay_out(const std::vector<StepPart>& parts) {
           view<const int32_t>(rows_.sequence_of_row.data(), std::ssize(rows_.sequence_of_row)),
       .positions = view<const int32_t>(rows_.positions.data(), std::ssize(rows_.positions)),
       .block_table = view<const int32_t>(rows_.block_table.data(), num_sequences, max_num_blocks),
-      .page_table = view<const int32_t>(rows_.page_table.data(), num_sequences, max_num_blocks)};
+      .item_table = view<const int32_t>(rows_.item_table.data(), num_sequences, max_num_blocks)};
 }
 
 void StoreWorld::append_layer(int layer) {
@@ -291,12 +291,12 @@ void StoreWorld::check_counters(int group, const RowCacheCounters& before) {
 
 // Both tiers' index keys of every token written so far.
 void StoreWorld::check_index_pages() {
-  const ChunkedItems pages = store_->index_pages();
+  const ChunkedItems pages = store_->index_items();
   for (const auto& [number, sequence] : sequences_) {
     for (int32_t position = 0; position < sequence.num_tokens; ++position) {
       const Token& token = tokens_.at(host_row(number, position));
       const int32_t block = position / kHostBlockTokens;
-      const std::byte* device_item = pages.at(sequence.memory.index_pages()[block]);
+      const std::byte* device_item = pages.at(sequence.memory.index_items()[block]);
       const std::byte* host_item =
           host_ + sequence.memory.blocks()[block].value * geometry_.host_block_bytes +
           geometry_.index_item_offset;

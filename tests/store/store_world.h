@@ -83,7 +83,7 @@ class StoreWorld {
     std::vector<int32_t> sequence_of_row;
     std::vector<int32_t> positions;
     std::vector<int32_t> block_table;
-    std::vector<int32_t> page_table;
+    std::vector<int32_t> item_table;
     std::vector<int> sequences;  // by index in the step
     QueryRows view;
   };

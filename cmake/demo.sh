@@ -38,7 +38,7 @@ trap 'exit 1' INT TERM
 
 echo "== start dhisparsed on a free port, with less device memory than the long prompt needs"
 "$bin/dhisparsed" --config configs/demo.yaml --set server.listen=127.0.0.1:0 \
-  --set device.memory=10MiB --set device.chunk=256KiB 2>"$log" &
+  --set device.memory=6MiB --set device.chunk=256KiB 2>"$log" &
 daemon=$!
 address=""
 seconds=0
@@ -64,7 +64,7 @@ show() { # show NAME PROMPT
 }
 
 echo "== three prompts at once"
-head -c 24000 tests/models/demo/held_out.txt >"$scratch/passage"
+head -c 12000 tests/models/demo/held_out.txt >"$scratch/passage"
 ask first --prompt "In the beginning" &
 first=$!
 ask second --prompt "And the LORD said unto" &
@@ -85,7 +85,7 @@ wait "$second" || failed=1
 wait "$third" || failed=1
 show first "In the beginning"
 show second "And the LORD said unto"
-show third "(24,000 characters of text) ...$(tail -c 80 "$scratch/passage")"
+show third "(12,000 characters of text) ...$(tail -c 80 "$scratch/passage")"
 [ "$failed" -eq 0 ] || { echo "demo: a request failed" >&2; exit 1; }
 
 if [ -f "$scratch/running" ]; then

@@ -102,10 +102,6 @@ void prepare_indexer(const AttentionContext& context, const PackedLayer& weights
   launch_gemm(
       {weights.head_weights.get(), first_rows(ws.normed, n), first_rows(ws.head_weights, n)},
       context.stream);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(config.index_num_heads));
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t h = 0; h < config.index_num_heads; ++h) ws.head_weights(i, h) *= scale;
-  }
 }
 
 // Scores and top-k, a tile of query rows at a time: scores of a long context are large.
@@ -116,6 +112,8 @@ void select_rows(const AttentionContext& context, int layer) {
   const int group = index_group_of_layer(config, layer);
   const TensorView<float, 3> queries = index_queries(context);
   const int64_t num_rows = context.rows.num_rows();
+  // The head weights' factor num_heads^-0.5 is positive, so it may move inside the ReLU.
+  const double scale = 1.0 / std::sqrt(double{1} * config.index_dim * config.index_num_heads);
   for (int64_t row = 0; row < num_rows; row += kScoreTileRows) {
     const int64_t n = std::min(kScoreTileRows, num_rows - row);
     const auto visible = view<const int32_t>(ws.visible.data + row, n);
@@ -133,7 +131,7 @@ void select_rows(const AttentionContext& context, int layer) {
                           {ws.head_weights.strides[0], 1}},
          .sequence_of_row = view<const int32_t>(context.rows.sequence_of_row.data + row, n),
          .visible = visible,
-         .softmax_scale = 1.0f / std::sqrt(static_cast<float>(config.index_dim)),
+         .softmax_scale = static_cast<float>(scale),
          .scores = scores},
         context.stream);
     if (context.taps != nullptr) context.taps->on_scores(layer, row, scores);

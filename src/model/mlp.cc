@@ -1,9 +1,9 @@
 #include "model/mlp.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/activation/activation.h"
+#include "kernels/expert_rows/expert_rows.h"
 #include "kernels/moe_router/moe_router.h"
 
 namespace dhs {
@@ -52,44 +52,20 @@ int64_t pairs_of_expert(const MlpContext& context, int32_t expert) {
   return count;
 }
 
-void copy_row(const float* source, float* target, int64_t width) {
-  std::memcpy(target, source, static_cast<size_t>(width) * sizeof(float));
-}
-
 // Each expert runs once over the tokens that chose it; results wait in expert_out by (token, rank).
 void run_experts(const MlpContext& context, const PackedMoe& weights) {
   Workspace& ws = context.ws;
-  const int64_t hidden = ws.normed.sizes[1];
-  const int64_t top = ws.experts.sizes[1];
+  const auto top_k = static_cast<int32_t>(ws.experts.sizes[1]);
   for (size_t expert = 0; expert < weights.experts.size(); ++expert) {
     const int64_t count = pairs_of_expert(context, static_cast<int32_t>(expert));
     if (count == 0) continue;
-    for (int64_t i = 0; i < count; ++i) {
-      copy_row(ws.normed.row(ws.expert_rows(i) / top), ws.expert_in.row(i), hidden);
-    }
+    const auto pairs = view<const int32_t>(ws.expert_rows.data, count);
     // In place: an expert's output has its input's shape, and the input is not needed again.
     const auto rows = first_rows(ws.expert_in, count);
+    launch_expert_gather({.x = ws.normed, .pairs = pairs, .top_k = top_k, .in = rows},
+                         context.stream);
     run_swiglu(context, weights.experts[expert], rows, rows);
-    for (int64_t i = 0; i < count; ++i) {
-      copy_row(ws.expert_in.row(i), ws.expert_out.row(ws.expert_rows(i)), hidden);
-    }
-  }
-}
-
-// The shared expert, then the ranks in falling order of choice: the order that makes a token's sum
-// independent of its neighbours.
-void combine(const MlpContext& context, bool has_shared) {
-  Workspace& ws = context.ws;
-  const int64_t hidden = ws.normed.sizes[1];
-  const int64_t top = ws.experts.sizes[1];
-  for (int64_t token = 0; token < context.num_rows; ++token) {
-    float* out = ws.sublayer_out.row(token);
-    if (!has_shared) std::fill_n(out, hidden, 0.0f);
-    for (int64_t rank = 0; rank < top; ++rank) {
-      const float weight = ws.expert_weights(token, rank);
-      const float* row = ws.expert_out.row(token * top + rank);
-      for (int64_t i = 0; i < hidden; ++i) out[i] += weight * row[i];
-    }
+    launch_expert_scatter({.y = rows, .pairs = pairs, .out = ws.expert_out}, context.stream);
   }
 }
 
@@ -105,8 +81,17 @@ void run_mlp(const MlpContext& context, const PackedLayer& weights, int layer) {
   const PackedMoe& moe = *weights.moe;
   route(context, moe, layer);
   run_experts(context, moe);
-  if (moe.shared_expert.has_value()) run_swiglu(context, *moe.shared_expert, in, out);
-  combine(context, moe.shared_expert.has_value());
+  if (moe.shared_expert.has_value()) {
+    run_swiglu(context, *moe.shared_expert, in, out);
+  } else {
+    std::fill_n(out.data, out.sizes[0] * out.sizes[1], 0.0f);
+  }
+  // The shared expert first, then the ranks: the order that makes a token's sum independent of its
+  // neighbours.
+  launch_expert_combine({.y = context.ws.expert_out,
+                         .weights = first_rows(context.ws.expert_weights, context.num_rows),
+                         .out = out},
+                        context.stream);
 }
 
 }  // namespace dhs

@@ -2,6 +2,7 @@
 
 #include "dhisparse/base.h"
 #include "dhisparse/model.h"
+#include "kernels/add/add.h"
 #include "kernels/norm/norm.h"
 #include "model/attention.h"
 #include "model/mlp.h"
@@ -97,8 +98,7 @@ class MlaTarget final : public TargetModel {
   }
 
   void add_to_residual(int64_t n) {
-    const int64_t width = ws_.hidden.sizes[1];
-    for (int64_t i = 0; i < n * width; ++i) ws_.hidden.data[i] += ws_.sublayer_out.data[i];
+    launch_add({first_rows(ws_.sublayer_out, n), first_rows(ws_.hidden, n)}, stream_);
   }
 
   void project_logits(TensorView<const int32_t, 1> logit_rows) {

@@ -12,8 +12,9 @@ find_program(DHS_CCACHE ccache)
 if(DHS_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${DHS_CCACHE})
 endif()
+# mold 1.10 lays some small programs out so that the loader refuses them under ThreadSanitizer.
 find_program(DHS_MOLD mold)
-if(DHS_MOLD)
+if(DHS_MOLD AND NOT DHS_SANITIZE)
   add_link_options(-fuse-ld=mold)
 endif()
 

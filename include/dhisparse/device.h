@@ -119,8 +119,7 @@ void parallel_for(int64_t count, int64_t grain,
 
 // Instruction sets the CPU kernels are compiled for, in rising order.
 enum class CpuIsa { kBase, kAvx2, kAvx512, kAvx512Bf16 };
-// The best one this machine runs, or what DHS_CPU_ISA (base | avx2 | avx512 | avx512bf16) caps it
-// to.
+// The best one this machine runs; DHS_CPU_ISA (base | avx2 | avx512 | avx512bf16) caps it.
 CpuIsa cpu_isa();
 bool cpu_supports(CpuIsa isa);
 const char* cpu_isa_name(CpuIsa isa);

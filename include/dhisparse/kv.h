@@ -1,11 +1,10 @@
-// kv: accounting of both memory tiers. No bytes, no CUDA, no clock: the simulator drives it as it
-// is.
+// kv: accounting of both memory tiers. No bytes, no CUDA, no clock: simulations drive it as it is.
 //
 // Host tier: one pool of host blocks. A host block is the complete state of 64 consecutive tokens
-// of one sequence: the records of every index group, then the index keys of every group. Device
-// tier: one pool of chunks. A chunk belongs to the index keys (required, one index item per host
-// block of every running request), to the row cache of one index group (protected part required,
-// the rest optional), or to nobody.
+// of one sequence: the records of every index group, then the index keys of every group.
+// Device tier: one pool of chunks. A chunk belongs to the index keys (required, one index item per
+// host block of every running request), to the row cache of one index group (protected part
+// required, the rest optional), or to nobody.
 //
 // A request reserves, when admitted, host blocks and index items for its final length, and its
 // protected rows in every row cache. So an admitted request can always finish; one that does not

@@ -1,8 +1,6 @@
-// kv_row: the bytes of one token's KV in one layer, and of one index key. docs/FORMATS.md has
-// pictures.
+// kv_row: the bytes of one token's KV in one layer, and of one index key. Pictures: docs/FORMATS.md
 //
-// Row formats (latent_dim = kv_lora_rank, rope_dim = qk_rope_head_dim), every row a multiple of 16
-// B:
+// Row formats (latent_dim = kv_lora_rank, rope_dim = qk_rope_head_dim), a row a multiple of 16 B:
 //   f32   latent f32 | rope f32
 //   bf16  latent bf16 | rope bf16                                        512+64: 1152 B
 //   fp8   latent e4m3 | f32 scale per 128 latents (padded to 16 B) | rope bf16     512+64: 656 B

@@ -2,7 +2,8 @@
 //
 // The row cache of an index group holds records, keyed by host row and shared by all requests. This
 // header is the policy's one specification; resolve_cpu.cc is its sequential reference. The same
-// arrays serve the CPU version, the CUDA version and the simulator (which has no record bytes).
+// arrays serve the CPU version, the simulation in the tests (which has no record bytes) and the
+// CUDA kernels to come.
 //
 // State. slot_of maps every host row to its slot or kAbsent; owner_of is its inverse; last_used is
 // the tick of the row's last selection. A tick is one resolve pass: it grows by one for each pass
@@ -10,12 +11,12 @@
 //
 // Passes.
 //   resolve   every selected row gets a slot. A hit is stamped. A miss is claimed once, however
-//   many
-//             query rows want it, is stamped, and becomes one FetchOrder.
+//             many query rows want it, is stamped, and becomes one FetchOrder.
 //   claim     rows about to be written (this step's tokens) get slots without a fetch, as far as
 //             slots not stamped with the current tick go round; the rest stay absent, which is
 //             correct: their bytes are in the host block.
-//   invalidate  rows whose host block is being reused lose their slots.
+//   invalidate
+//             rows whose host block is being reused lose their slots.
 //   add       the next segment's slots become live and free.
 //   release   the slots of the last segment leave the cache. Its rows stamped since
 //             `protected_tick` move to free slots or evict older rows; one is dropped only when no

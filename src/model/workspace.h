@@ -36,8 +36,8 @@ struct Workspace {
   TensorView<float, 2> expert_out;      // [. * experts_per_token, hidden] by (token, rank)
   // [. * experts_per_token] token * experts_per_token + rank, of one expert at a time
   TensorView<int32_t, 1> expert_rows;
-  TensorView<float, 2> logit_in;        // [max_logit_rows, hidden]
-  TensorView<float, 2> logits;          // [max_logit_rows, vocab]
+  TensorView<float, 2> logit_in;  // [max_logit_rows, hidden]
+  TensorView<float, 2> logits;    // [max_logit_rows, vocab]
 };
 
 absl::StatusOr<Workspace> reserve_workspace(Device& device, const TargetConfig& config,

@@ -174,8 +174,7 @@ absl::StatusOr<ValidRequest> validate_request(const wire::GenerateRequest& reque
                        to_stop_matcher(stops, output.include_stop_str_in_output(), rules.limits));
   DHS_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, to_prompt(request, rules));
   DHS_RETURN_IF_ERROR(fit_into_context(static_cast<int64_t>(prompt.size()),
-                                       request.sampling().has_max_tokens(), rules.model,
-                                       sampling));
+                                       request.sampling().has_max_tokens(), rules.model, sampling));
   return ValidRequest{
       .request_id = request.request_id(),
       .engine_request = {.prompt = std::move(prompt), .sampling = std::move(sampling)},

@@ -7,7 +7,7 @@ PACKAGES="g++ cmake ninja-build ccache mold pkg-config git python3 curl
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  libpcre2-dev libutf8proc-dev libdnnl-dev clang clang-format clang-tidy"
+  libpcre2-dev libutf8proc-dev libdnnl-dev libboost-context-dev clang clang-format clang-tidy"
 
 is_installed() {
   [ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" = "install ok installed" ]

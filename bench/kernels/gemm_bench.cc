@@ -2,6 +2,7 @@
 // stay in the caches, so their share of the memory limit may exceed 100.
 #include <benchmark/benchmark.h>
 
+#include <cstdlib>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -20,7 +21,7 @@ const PackedMatrix& matrix_of(GemmPrecision precision, int64_t n, int64_t k) {
   if (matrix == nullptr) {
     std::vector<float> w(static_cast<size_t>(n * k));
     for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 251) * 0.01f - 1.0f;
-    matrix = pack_matrix(precision, view<const float>(w.data(), n, k));
+    matrix = pack_matrix(precision, view<const float>(w.data(), n, k), Stream{});
   }
   return *matrix;
 }
@@ -71,20 +72,20 @@ void bench_head_gemm(benchmark::State& state) {
   const int64_t m = state.range(0), num_heads = state.range(1);
   const int64_t n = state.range(2), k = state.range(3);
   const std::vector<float> w(static_cast<size_t>(n * k), 0.25f);
-  std::vector<PackedMatrixPtr> weights;
+  const PackedMatrixPtr weights =
+      make_packed_matrix({GemmPrecision::kBf16, num_heads, n, k}, Stream{});
   for (int64_t head = 0; head < num_heads; ++head) {
-    weights.push_back(pack_matrix(GemmPrecision::kBf16, view(w.data(), n, k)));
+    if (!pack_into(*weights, head, view(w.data(), n, k), Stream{})) std::abort();
   }
   const std::vector<float> a(static_cast<size_t>(m * num_heads * k), 0.5f);
   std::vector<float> out(static_cast<size_t>(m * num_heads * n));
   for (auto _ : state) {
     launch_head_gemm(
-        {weights.data(), view(a.data(), m, num_heads, k), view(out.data(), m, num_heads, n)},
+        {weights.get(), 0, view(a.data(), m, num_heads, k), view(out.data(), m, num_heads, n)},
         Stream{});
     benchmark::ClobberMemory();
   }
-  report_against_limit(state, LimitKind::kRead,
-                       static_cast<double>(num_heads * packed_matrix_bytes(*weights[0])));
+  report_against_limit(state, LimitKind::kRead, static_cast<double>(packed_matrix_bytes(*weights)));
 }
 BENCHMARK(bench_head_gemm)
     ->ArgNames({"m", "heads", "n", "k"})

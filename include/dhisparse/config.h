@@ -30,9 +30,11 @@ struct ModelConfig {
 
 struct DeviceConfig {
   BackendKind backend = BackendKind::kAuto;
-  int64_t memory_bytes = int64_t{64} << 20;  // the pool of chunks (CPU: weights lie beside it)
-  int64_t chunk_bytes = int64_t{2} << 20;    // the unit that moves between owners
-  int num_threads = 0;                       // CPU backend; 0: every core of the process
+  int64_t memory_bytes = int64_t{64} << 20;   // the pool of chunks (CPU: weights lie beside it)
+  int64_t chunk_bytes = int64_t{2} << 20;     // the unit that moves between owners
+  int num_threads = 0;                        // CPU backend; 0: every core of the process
+  int ordinal = 0;                            // CUDA backend: which of the visible GPUs
+  int64_t scratch_bytes = int64_t{64} << 20;  // CUDA backend: of each of the two streams
 };
 
 struct HostConfig {

@@ -18,7 +18,8 @@
 
 namespace dhs {
 
-// Owns one reserved range; zero-filled, 4 KiB aligned, freed by the destructor.
+// Owns one reserved range, freed by the destructor. Zero-filled; aligned to 4 KiB, in CUDA device
+// memory to 256 bytes.
 class MemoryRange {
  public:
   MemoryRange() = default;
@@ -50,7 +51,26 @@ class MemoryRange {
   std::function<void(std::byte*, int64_t)> release_;
 };
 
-// One accelerator, or the CPU acting as one. Used by the engine thread only.
+// A point in a stream's work. On the CPU, where work is done when a launch returns, always passed.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void record(Stream stream) = 0;
+  // Work launched on `stream` from now on starts after the latest record.
+  virtual void block(Stream stream) = 0;
+  virtual bool is_done() const = 0;
+  // Returns when the latest record has been passed; at once when there is none.
+  virtual void synchronize() = 0;
+};
+
+// Work captured once and launched many times.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+};
+
+// One accelerator, or the CPU acting as one. Used by one thread at a time. What it handed out
+// (memory, events, graphs) is given back before it is destroyed.
 class Device {
  public:
   virtual ~Device() = default;
@@ -58,20 +78,53 @@ class Device {
   virtual BackendKind kind() const = 0;
   // "cpu (2 threads, avx512bf16)": for the log and the state report.
   virtual std::string description() const = 0;
+  // Makes the calling thread's kernel launches go to this device. The thread that opened it has
+  // done so; every other thread that launches on its streams calls this once before.
+  virtual void attach_thread() {}
 
   // Device memory. RESOURCE_EXHAUSTED names what was asked for and what the machine has.
   virtual absl::StatusOr<MemoryRange> allocate(int64_t bytes) = 0;
   // Host memory that the device can read directly: pinned for CUDA, ordinary for the CPU.
   virtual absl::StatusOr<MemoryRange> allocate_host(int64_t bytes) = 0;
 
+  // The queue of all computation.
   virtual Stream stream() = 0;
-  // Returns when all work launched so far is done.
+  // A second queue, for fetches and bulk copies beside it. The same as stream() on the CPU.
+  virtual Stream copy_stream() = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+
+  // Queued; both ends may be of either tier, host memory allocate_host's.
+  virtual void copy(void* to, const void* from, int64_t bytes, Stream stream) = 0;
+  virtual void fill(void* to, std::byte value, int64_t bytes, Stream stream) = 0;
+  // Returns when all work launched so far, on any stream, is done.
   virtual void synchronize() = 0;
+
+  // Whether launches can be captured. Between the two calls launches on stream(), and on streams
+  // that wait for its events and are joined again, are recorded and not run; nothing may
+  // synchronize or allocate.
+  virtual bool has_graphs() const = 0;
+  virtual void begin_capture() = 0;
+  virtual std::unique_ptr<Graph> end_capture() = 0;
+  virtual void launch(const Graph& graph) = 0;  // on stream()
+};
+
+// A named span of host time, seen by profilers; free when none listens.
+class TraceRange {
+ public:
+  explicit TraceRange(const char* name);
+  ~TraceRange();
+  TraceRange(const TraceRange&) = delete;
+  TraceRange& operator=(const TraceRange&) = delete;
 };
 
 // Picks and opens the backend `config` asks for. `auto` takes CUDA when a usable GPU is found and
-// the CPU otherwise, and logs why; asking for a backend that is not usable is FAILED_PRECONDITION.
+// the CPU otherwise, and logs why (no driver, driver too old, no device, no memory, no CUDA in this
+// program); asking for a backend that is not usable is FAILED_PRECONDITION with the same words.
 absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceConfig& config);
+
+// A function of a library that is loaded on first use and stays loaded; null when either is
+// missing.
+void* load_library_symbol(const char* library, const char* symbol);
 
 // Lays several arrays out in one reservation: run the same layout once to measure, once to place.
 class ArenaCarver {

@@ -96,9 +96,16 @@ class SequenceMemory {
   std::span<const int32_t> index_items() const { return index_items_; }
   int64_t max_tokens() const { return max_tokens_; }
 
+  // Which of the running requests this is: the lowest number that was free when it was admitted.
+  // Together with `admission`, which is never used twice, it lets tables keep one row per request.
+  int32_t index() const { return index_; }
+  uint64_t admission() const { return admission_; }
+
  private:
   friend class KvManager;
   KvManager* manager_ = nullptr;
+  int32_t index_ = -1;
+  uint64_t admission_ = 0;
   int64_t max_tokens_ = 0;
   std::vector<HostBlockId> blocks_;
   std::vector<int32_t> index_items_;
@@ -161,6 +168,8 @@ class KvManager {
   const KvCapacity capacity_;
   const ResidencyConfig residency_;
   std::unique_ptr<IndexItems> index_;
+  uint64_t num_admissions_ = 0;
+  std::vector<bool> index_is_held_;  // of running requests
   std::vector<bool> block_is_held_;
   std::vector<HostBlockId> free_blocks_;
   std::vector<HostBlockId> retired_blocks_;

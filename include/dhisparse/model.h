@@ -23,6 +23,7 @@ struct ModelDescription {
   int64_t max_position = 0;
   std::vector<TokenId> eos_token_ids;
   std::vector<int32_t> layers_per_group;  // index groups, in layer order
+  int32_t num_heads = 0;                  // of attention
   int32_t latent_dim = 0;                 // of a row
   int32_t rope_dim = 0;                   // of a row
   int32_t index_dim = 0;                  // of an index key
@@ -38,11 +39,12 @@ struct ModelOptions {
   int64_t max_context = 0;     // highest position + 1
 };
 
-// One forward pass. Row i holds token tokens[i] at rows.positions[i] of its sequence.
+// One forward pass. Row i holds token tokens[i] at rows.positions[i] of its sequence. Device
+// memory.
 struct TokenBatch {
   TensorView<const TokenId, 1> tokens;  // [num_rows]
   QueryRows rows;
-  TensorView<const int32_t, 1> logit_rows;  // [num_logit_rows] ascending row indices
+  TensorView<const int32_t, 1> logit_rows;  // [num_logit_rows] row indices, -1 for padding
 };
 
 // Points of the forward pass that tests and draft models can look at.
@@ -56,6 +58,7 @@ enum class Tap {
   kLayerOut,       // [num_rows, hidden], the residual stream after the layer
 };
 
+// The model waits for the device before each call. Where device memory is not the host's, copy it.
 class TapObserver {
  public:
   virtual ~TapObserver() = default;
@@ -79,13 +82,15 @@ class TargetModel {
   // on how the prompt was cut, or on what was resident.
   virtual void forward(const TokenBatch& batch, KvStore& kv, TapObserver* taps) = 0;
 
-  virtual TensorView<const float, 2> logits() const = 0;  // [num_logit_rows, vocab_size]
+  // Device memory: [num_logit_rows, vocab_size].
+  virtual TensorView<const float, 2> logits() const = 0;
 };
 
 // What a Hugging Face directory says of itself, without loading weights.
 absl::StatusOr<ModelDescription> describe_model(const std::string& directory);
 
 // Loads weights, packs them for `device` and reserves activations for the limits in `options`.
+// `device` must outlive the model.
 absl::StatusOr<std::unique_ptr<TargetModel>> load_target_model(const std::string& directory,
                                                                Device& device,
                                                                const ModelOptions& options);

@@ -4,6 +4,10 @@
 // plain data that an executor carries out; commit() takes the drawn tokens back. So the simulator
 // and every replay drive this very code.
 //
+// A step may be planned before the one before it is committed, so that the device never waits for
+// the host: a decoding request's next row then waits for a token that is still being drawn. What
+// such a row computes for a request that turns out to have ended is dropped.
+//
 // Order: requests start first come, first served; one that does not fit yet holds those behind it,
 // so that a long request is never starved. A step takes one token of every decoding request, then
 // fills max_batched_tokens with prompt chunks, oldest request first.
@@ -54,7 +58,9 @@ struct Finished {
 
 struct SequenceWork {  // one sequence's query rows in this step
   RequestId request;
-  std::span<const TokenId> tokens;         // a prompt chunk, or the newest token
+  std::span<const TokenId> tokens;  // a prompt chunk, or the newest token
+  // Set when the newest token is not known yet: the draw of the step before that brings it.
+  std::optional<int32_t> previous_draw;
   Position first_position = 0;             // of tokens[0]
   const SequenceMemory* memory = nullptr;  // covers every position up to the last row
   int64_t num_prompt_tokens = 0;           // of tokens; the others were generated
@@ -104,11 +110,16 @@ class Scheduler {
   std::optional<RequestUpdate> finish(RequestId id, FinishReason reason, absl::Status error);
 
   // Ends requests whose deadline passed, admits what fits, and lays out the next step. The plan's
-  // spans and pointers are valid until the commit of the same step.
+  // spans and pointers are valid until the next call of anything here: an executor reads them when
+  // the plan is submitted. Precondition: at most one plan is not committed yet.
   StepPlan plan(absl::Time now, std::vector<RequestUpdate>& updates);
 
-  // Precondition: `plan` is the latest one and `result` answers it.
+  // Precondition: `plan` is the oldest not committed and `result` answers it. Reads no span and no
+  // pointer of the plan.
   void commit(const StepPlan& plan, const StepResult& result, std::vector<RequestUpdate>& updates);
+
+  // In place of commit, when the step failed: its requests are to be finished by the caller.
+  void abandon(const StepPlan& plan);
 
   bool idle() const { return running_.empty() && queue_.empty(); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
@@ -126,7 +137,8 @@ class Scheduler {
   void admit();
   void add_decodes(StepPlan& plan, int64_t& budget);
   void add_prompt_chunks(StepPlan& plan, int64_t& budget);
-  SequenceWork work_of(Sequence& sequence, int64_t num_tokens) const;
+  static void add_work(StepPlan& plan, Sequence& sequence, int64_t num_tokens);
+  static SequenceWork work_of(const Sequence& sequence, int64_t num_tokens);
   void commit_sequence(Sequence& sequence, const SequenceWork& work, const SequenceResult& result,
                        std::vector<RequestUpdate>& updates);
   std::optional<Finished> end_of(const Sequence& sequence) const;
@@ -134,7 +146,8 @@ class Scheduler {
   const SchedulerConfig config_;
   KvManager& kv_;
   const std::vector<TokenId> stop_at_;
-  uint64_t num_steps_ = 0;
+  uint64_t num_steps_ = 0;  // planned
+  uint64_t num_committed_steps_ = 0;
   std::deque<std::unique_ptr<Sequence>> queue_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in order of admission
 };

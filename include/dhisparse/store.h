@@ -3,12 +3,15 @@
 // Every write goes to the host block and, where the record is resident, to its slot, so a slot
 // always holds the same bytes as the host: dropping a slot is free, fetching one is exact.
 //
-// A step, for one index group (engine thread, all on the device's stream):
+// All of it is queued on the device; nothing here waits for it or reads its memory. What a step did
+// is known from a report, once the device has passed it.
+//
+// A step, for one index group (engine thread):
 //   begin_step            which tokens, where they live
 //   append_index_keys     of the step's tokens
 //   append_rows(layer)    of the group's first layer; also claims slots for the step's tokens
-//   select                resolve and gather what the query rows chose; cuts the query rows into
-//                         tiles whose worst-case selection fits in the row cache (usually one)
+//   select                resolve what the query rows chose, fetch what is missing; cuts them into
+//                         tiles whose worst case fits in the row cache (usually one)
 //   then for every layer  append_rows(layer); for every tile selected(layer, tile) and attention
 #pragma once
 
@@ -21,20 +24,29 @@
 #include "dhisparse/device.h"
 #include "dhisparse/kv.h"
 #include "dhisparse/tensor.h"
+#include "dhisparse/upload.h"
 #include "kernels/gather/gather.h"
 #include "kernels/kv_row/kv_row.h"
 #include "kernels/resolve/resolve.h"
 
 namespace dhs {
 
-// Query rows of one step: rows of a sequence are consecutive and ascending in position.
+// Query rows of one step: rows of a sequence are consecutive and ascending in position. Rows at the
+// end may be padding: position -1, sequence 0. Device memory, but for the two host views.
 struct QueryRows {
-  TensorView<const int32_t, 1> sequence_of_row;  // [num_rows], ascending
+  TensorView<const int32_t, 1> sequence_of_row;  // [num_rows] rows of the tables below
   TensorView<const int32_t, 1> positions;        // [num_rows]
   TensorView<const int32_t, 2> block_table;      // [num_sequences, max_num_blocks] host blocks
   TensorView<const int32_t, 2> item_table;       // [num_sequences, max_num_blocks] index items
+  std::span<const int32_t> host_sequence_of_row;
+  std::span<const int32_t> host_positions;
   int64_t num_rows() const { return positions.sizes[0]; }
   int64_t num_sequences() const { return block_table.sizes[0]; }
+};
+
+struct RowTile {  // query rows that are resolved and attended to together
+  int64_t first_row = 0;
+  int64_t num_rows = 0;
 };
 
 // Query rows [first_row, first_row + num_rows) of the step, and where their selected rows lie.
@@ -42,26 +54,38 @@ struct SelectedRows {
   int64_t first_row = 0;
   TensorView<const int32_t, 2> slots;  // [num_rows, top_k], -1 padded
   ChunkedItems records;
-  int64_t row_offset = 0;  // of the layer within a record
+  int64_t row_offset = 0;                // of the layer within a record
+  TensorView<const int32_t, 2> miss_of;  // from here on set when attention is to fetch misses
+  TensorView<const FetchOrder, 1> orders;
+  HostRecords host;
 };
 
-// Since start. A selection counts once. Hits and misses count per resolve pass, so those of later
-// layers too when tiles took turns in the cache: they are real.
+// Since start. A selection counts once; hits and misses count per resolve pass, later layers' too
+// when tiles took turns in the cache: they are real.
 struct RowCacheCounters {
   ResolveCounters resolve;
   int64_t fetched_bytes = 0;
   int64_t released = 0;  // rows dropped because their chunk left
 };
 
+// Who fetches what an index group's first layer misses: a gather in front of attention, or
+// attention while it reads (the record's other layers follow beside it). kAuto: on a GPU what costs
+// less for the misses to be expected, on the CPU the gather. The bits are the same.
+enum class Retrieval { kAuto, kGather, kFused };
+
 struct StoreLayout {
   RowLayout row;
   IndexKeyLayout index_key;
   int64_t max_query_rows = 0;  // of one step
+  int64_t max_sequences = 0;   // rows of the tables
+  int32_t num_heads = 1;       // of attention: what kAuto weighs
+  Retrieval retrieval = Retrieval::kAuto;
 };
 
 class KvStore {
  public:
-  // Reserves the whole arena of both tiers. RESOURCE_EXHAUSTED when the machine has less.
+  // Reserves the whole arena of both tiers. RESOURCE_EXHAUSTED when the machine has less. `device`
+  // must outlive the store.
   static absl::StatusOr<std::unique_ptr<KvStore>> create(Device& device, KvGeometry geometry,
                                                          KvCapacity capacity, StoreLayout layout);
 
@@ -69,10 +93,18 @@ class KvStore {
   const KvGeometry& geometry() const { return geometry_; }
 
   // At a step boundary: forgets retired blocks, then applies the moves in their order.
+  // Precondition: the device has passed the step before the latest one.
   void apply(std::span<const HostBlockId> retired, std::span<const ChunkMove> moves);
 
+  // Whether every group can take these rows in one pass, its own new rows included: then a step
+  // does the same launches whatever its data, and may be captured.
+  bool fits_one_pass(const QueryRows& rows) const;
+
+  // Chooses the retrieval of the next step, of so many query rows; true: fused.
+  bool choose_retrieval(int64_t num_rows);
   // `rows` and what its views point to must live until the next begin_step.
   void begin_step(const QueryRows& rows);
+  TensorView<const int32_t, 1> visible() const;  // [num_rows] positions + 1
 
   void append_index_keys(int group, TensorView<const float, 2> keys);
   void append_rows(int layer, TensorView<const float, 2> latents, TensorView<const float, 2> ropes);
@@ -84,64 +116,85 @@ class KvStore {
   int num_tiles() const { return static_cast<int>(tiles_.size()); }
   SelectedRows selected(int layer, int tile);
 
-  const std::vector<RowCacheCounters>& counters() const { return counters_; }
-  int64_t resident_rows(int group) const;
-  int64_t capacity_rows(int group) const;
-  // [num_sequences of the latest step], all groups; the first pass of a tile only, so that a miss
-  // is one of the selected.
-  std::span<const int64_t> selected_of_sequence() const { return selected_of_sequence_; }
-  std::span<const int64_t> missed_of_sequence() const { return missed_of_sequence_; }
+  int64_t capacity_rows(int group) const { return live_rows_[group]; }
 
-  // The first violated invariant, or empty; compares slot bytes with host bytes. For tests: O(all).
+  // Queues a copy of all counters, as the work launched so far leaves them, into place 0 or 1.
+  void queue_report(int place);
+  // Takes the report's misses as what later steps are to expect.
+  void learn(int place);
+  // What the latest queue_report(place) saw, once the device has passed it.
+  RowCacheCounters counters(int place, int group) const;
+  int64_t resident_rows(int place, int group) const;
+  // Of the latest step, by row of the tables, all groups; a tile's first pass only.
+  int64_t selected_of_sequence(int place, int64_t sequence) const;
+  int64_t missed_of_sequence(int place, int64_t sequence) const;
+
+  // For tests, when the device is idle and its memory is the host's (CPU, emulation). The first
+  // violated invariant, or empty: O(all).
   std::string check_invariants() const;
   // Fills the records and index keys of a host block with `value`: canaries of the isolation test.
   void poison(HostBlockId block, std::byte value);
 
  private:
-  struct Tile {
-    int64_t first_row = 0;
-    int64_t num_rows = 0;
+  // What the device counts; a report is a copy of it.
+  struct GroupCounters {
+    ResolveCounters first;   // passes that are a tile's first
+    ResolveCounters repeat;  // its others
+    int64_t released = 0;
+    RowCacheHead head;
   };
 
-  KvStore(KvGeometry geometry, KvCapacity capacity, StoreLayout layout, Stream stream);
-  absl::Status reserve(Device& device);
-  RowCacheState row_cache(int group) const;
+  KvStore(Device& device, KvGeometry geometry, KvCapacity capacity, StoreLayout layout);
+  absl::Status reserve();
+  void lay_out_state(ArenaCarver& carver);
+  void lay_out_step(ArenaCarver& carver);
+  void lay_out_counters(ArenaCarver& carver);
   ChunkedItems slots(int group) const;
   HostRecords host_records(int group) const;
   int group_of_layer(int layer) const;
+  void set_chunk_offset(int64_t table, int32_t segment, int64_t offset);
+  void retire(std::span<const HostBlockId> blocks);
   void release_rows(const ChunkMove& move);
-  int64_t most_rows_needed() const;
   void claim_new_rows(int group);
-  void cut_tiles(int group);
-  void resolve_and_gather(int group, const Tile& tile, bool is_repeat);
+  void resolve(int group, const RowTile& tile, bool is_repeat);
+  void gather(int group, int64_t first_byte, Stream stream);
+  const GroupCounters& reported(int place, int group) const;
 
+  Device& device_;
   const KvGeometry geometry_;
   const KvCapacity capacity_;
   const StoreLayout layout_;
   const Stream stream_;
+  Uploader uploader_;
+  std::unique_ptr<Event> resolved_;  // on stream(): the orders are there
+  std::unique_ptr<Event> fetched_;   // on copy_stream(): so are the records
 
   MemoryRange device_pool_;
   MemoryRange host_arena_;
-  MemoryRange state_arena_;  // the arrays of every RowCacheState
-  MemoryRange step_arena_;   // slots, orders and per-row arrays of a step
+  MemoryRange state_arena_, step_arena_, counters_arena_;  // laid out by lay_out_*
+  MemoryRange reports_;                                    // host memory: two places
   std::vector<RowCacheState> row_caches_;
-  std::vector<std::vector<int64_t>> row_chunk_offsets_;  // per group, by segment
-  std::vector<int64_t> index_chunk_offsets_;             // by segment
+  std::vector<int64_t> live_rows_;        // per group: slots that have memory
+  TensorView<int64_t, 2> chunk_offsets_;  // [num_groups + 1, num_chunks]; the last: index segments
   ChunkedItems index_items_;
-  std::vector<RowCacheCounters> counters_;
-  std::vector<uint32_t> step_ticks_;  // per group: tick when the latest step began
+  TensorView<GroupCounters, 1> counters_;
+  TensorView<int64_t, 1> selected_of_sequence_, missed_of_sequence_;  // [max_sequences]
 
   QueryRows rows_;
-  TensorView<int64_t, 1> host_rows_;      // [max_query_rows] of the step's tokens
-  TensorView<int32_t, 1> item_of_token_;  // [max_query_rows]
-  TensorView<int32_t, 2> step_slots_;     // [max_query_rows, top_k]
+  TensorView<int64_t, 1> host_rows_;                // [max_query_rows] of the step's tokens
+  TensorView<int32_t, 1> item_of_token_, visible_;  // [max_query_rows]
+  TensorView<int32_t, 2> step_slots_, miss_of_;     // [max_query_rows, top_k]
   TensorView<FetchOrder, 1> orders_;
   TensorView<MoveOrder, 1> move_orders_;
+  TensorView<int32_t, 1> num_orders_;      // [2]: fetches, moves
+  TensorView<int32_t, 1> retired_blocks_;  // [num_host_blocks]
   TensorView<const int32_t, 2> selection_;
   int selected_group_ = -1;
-  std::vector<Tile> tiles_;
-  std::vector<int64_t> selected_of_sequence_;
-  std::vector<int64_t> missed_of_sequence_;
+  bool is_fused_ = false;         // retrieval of this step
+  ResolveCounters learned_;       // all groups, as of the latest report learned from
+  double misses_per_row_ = 0;     // and group, expected
+  bool fetch_in_flight_ = false;  // on copy_stream(), for the selected group's later layers
+  std::vector<RowTile> tiles_;
 };
 
 }  // namespace dhs

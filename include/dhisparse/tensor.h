@@ -69,15 +69,15 @@ struct TensorView {
   int64_t sizes[Rank] = {};
   int64_t strides[Rank] = {};
 
-  T* row(int64_t i) const { return data + i * strides[0]; }
-  T& operator()(int64_t i) const requires(Rank == 1) { return data[i * strides[0]]; }
-  T& operator()(int64_t i, int64_t j) const requires(Rank == 2) {
+  constexpr T* row(int64_t i) const { return data + i * strides[0]; }
+  constexpr T& operator()(int64_t i) const requires(Rank == 1) { return data[i * strides[0]]; }
+  constexpr T& operator()(int64_t i, int64_t j) const requires(Rank == 2) {
     return data[i * strides[0] + j * strides[1]];
   }
-  T& operator()(int64_t i, int64_t j, int64_t k) const requires(Rank == 3) {
+  constexpr T& operator()(int64_t i, int64_t j, int64_t k) const requires(Rank == 3) {
     return data[i * strides[0] + j * strides[1] + k * strides[2]];
   }
-  operator TensorView<const T, Rank>() const requires(!std::is_const_v<T>) {
+  constexpr operator TensorView<const T, Rank>() const requires(!std::is_const_v<T>) {
     TensorView<const T, Rank> view{data};
     for (int i = 0; i < Rank; ++i) {
       view.sizes[i] = sizes[i];
@@ -110,7 +110,7 @@ struct ChunkedItems {
   int32_t items_per_chunk = 1;
   int64_t item_bytes = 0;
 
-  std::byte* at(int64_t item) const {
+  constexpr std::byte* at(int64_t item) const {
     return pool + chunk_offset[item / items_per_chunk] + (item % items_per_chunk) * item_bytes;
   }
 };

@@ -3,8 +3,8 @@
 // exp is our own polynomial: silu has a relative error of at most 5e-7 for g > -87 and is within
 // 1e-35 of the truth below. Inputs must be finite; anything else gives an unspecified value in its
 // own element only. Element-wise, so bits depend on nothing but the element; the same on every
-// instruction set. Rows may be strided, columns are contiguous; out may be the gate half in place.
-// Bytes: 12 per output element.
+// instruction set and device. Rows may be strided, columns are contiguous; out may be the gate half
+// in place. Bytes: 12 per output element.
 #pragma once
 
 #include "dhisparse/stream.h"

@@ -5,6 +5,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/activation/activation_tables.h"
 #include "kernels/activation/vector_exp.h"
+#include "kernels/cuda/dispatch.h"
 
 namespace dhs {
 namespace {
@@ -57,7 +58,9 @@ SwigluRow swiglu_row(CpuIsa isa) {
   return isa == CpuIsa::kAvx2 ? swiglu_avx2 : swiglu_base;
 }
 
-void launch_swiglu(const SwigluParams& params, Stream /*stream*/) {
+namespace {
+
+void launch_swiglu_cpu(const SwigluParams& params) {
   const int64_t width = params.out.sizes[1];
   DHS_CHECK(params.gate_up.sizes[1] == 2 * width, "gate and up are ", params.gate_up.sizes[1],
             " wide, not twice ", width);
@@ -73,5 +76,9 @@ void launch_swiglu(const SwigluParams& params, Stream /*stream*/) {
     }
   });
 }
+
+}  // namespace
+
+DHS_LAUNCHER(launch_swiglu, SwigluParams)
 
 }  // namespace dhs

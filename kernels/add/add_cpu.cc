@@ -2,15 +2,14 @@
 
 #include "dhisparse/device.h"
 #include "kernels/add/add.h"
+#include "kernels/cuda/dispatch.h"
 
 namespace dhs {
 namespace {
 
 constexpr int64_t kElementsPerPiece = 64 << 10;  // a piece is worth a thread from some 10 us on
 
-}  // namespace
-
-void launch_add(const AddParams& params, Stream) {
+void launch_add_cpu(const AddParams& params) {
   const int64_t width = params.x.sizes[1];
   const int64_t rows_per_piece =
       std::max<int64_t>(1, kElementsPerPiece / std::max<int64_t>(1, width));
@@ -22,5 +21,9 @@ void launch_add(const AddParams& params, Stream) {
     }
   });
 }
+
+}  // namespace
+
+DHS_LAUNCHER(launch_add, AddParams)
 
 }  // namespace dhs

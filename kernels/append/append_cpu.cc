@@ -1,18 +1,18 @@
 #include "dhisparse/device.h"
 #include "kernels/append/append.h"
+#include "kernels/cuda/dispatch.h"
 
 namespace dhs {
 namespace {
 
 constexpr int64_t kTokensPerPiece = 64;
 
-}  // namespace
-
-void launch_append_rows(const AppendRowsParams& params, Stream) {
+void launch_append_rows_cpu(const AppendRowsParams& params) {
   const int64_t row_bytes = params.layout.row_bytes();
   parallel_for(params.host_rows.sizes[0], kTokensPerPiece, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t host_row = params.host_rows(i);
+      if (host_row < 0) continue;
       std::byte* host = params.host.at(host_row) + params.row_offset;
       encode_row(params.layout, params.latents.row(i), params.ropes.row(i), host);
       const int32_t slot = params.slot_of(host_row);
@@ -22,10 +22,11 @@ void launch_append_rows(const AppendRowsParams& params, Stream) {
   });
 }
 
-void launch_append_index_keys(const AppendIndexKeysParams& params, Stream) {
+void launch_append_index_keys_cpu(const AppendIndexKeysParams& params) {
   const int64_t block_tokens = params.layout.block_tokens;
   // One piece: tokens of one block share its page, and two threads must not write one cache line.
   for (int64_t i = 0; i < params.host_rows.sizes[0]; ++i) {
+    if (params.host_rows(i) < 0) continue;
     const int64_t block = params.host_rows(i) / block_tokens;
     const auto offset = static_cast<int>(params.host_rows(i) % block_tokens);
     const float* key = params.keys.row(i);
@@ -35,5 +36,10 @@ void launch_append_index_keys(const AppendIndexKeysParams& params, Stream) {
                      params.pages.at(params.item_of_token(i)) + params.page_offset);
   }
 }
+
+}  // namespace
+
+DHS_LAUNCHER(launch_append_rows, AppendRowsParams)
+DHS_LAUNCHER(launch_append_index_keys, AppendIndexKeysParams)
 
 }  // namespace dhs

@@ -7,7 +7,7 @@ void gather_ref(const GatherParams& params) {
     const FetchOrder& order = params.orders(i);
     const std::byte* source = params.host.at(order.host_row);
     std::byte* target = params.slots.at(order.slot);
-    for (int64_t b = 0; b < params.host.record_bytes; ++b) target[b] = source[b];
+    for (int64_t b = params.first_byte; b < params.host.record_bytes; ++b) target[b] = source[b];
   }
 }
 

@@ -14,8 +14,9 @@ namespace dhs {
 GemmMath gemm_math(GemmPrecision precision);
 // All that this machine can run for a precision.
 std::vector<GemmMath> supported_gemm_math(GemmPrecision precision);
-// `rule` forces a tile rule; nullopt takes what verification found, as pack_matrix does.
-PackedMatrixPtr pack_matrix_as(GemmMath math, std::optional<TileRule> rule,
-                               TensorView<const float, 2> w);
+// `rule` forces a tile rule; nullopt takes what verification found, as make_packed_matrix does.
+// Null when the memory is not there.
+PackedMatrixPtr make_packed_matrix_as(const PackedShape& shape, GemmMath math,
+                                      std::optional<TileRule> rule);
 
 }  // namespace dhs

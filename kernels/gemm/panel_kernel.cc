@@ -225,6 +225,7 @@ std::unique_ptr<LibraryKernel> try_library_kernel(GemmMath math, int64_t columns
 }
 
 std::unique_ptr<PanelKernel> make_verified(GemmMath math, int64_t columns, int64_t k) {
+  if (math == GemmMath::kFp8) return make_fp8_kernel(columns, k);
   std::unique_ptr<LibraryKernel> kernel = try_library_kernel(math, columns, k);
   if (kernel == nullptr) return make_loop_kernel(math, columns, k);
   const TileRule rule = verified_rule(*kernel, math, columns, k);
@@ -247,6 +248,7 @@ const PanelKernel& PanelKernel::get(GemmMath math, int64_t columns, int64_t k) {
 
 std::unique_ptr<PanelKernel> PanelKernel::make_with_rule(GemmMath math, TileRule rule,
                                                          int64_t columns, int64_t k) {
+  if (math == GemmMath::kFp8) return make_fp8_kernel(columns, k);
   if (rule == TileRule::kOwnLoop) return make_loop_kernel(math, columns, k);
   std::unique_ptr<LibraryKernel> kernel = try_library_kernel(math, columns, k);
   if (kernel == nullptr) return make_loop_kernel(math, columns, k);

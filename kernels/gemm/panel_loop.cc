@@ -4,6 +4,7 @@
 
 #include "dhisparse/base.h"
 #include "kernels/gemm/aligned_buffer.h"
+#include "kernels/gemm/fp8_blocks.h"
 
 namespace dhs {
 namespace {
@@ -78,7 +79,65 @@ class LoopKernel : public PanelKernel {
   const int64_t k_;
 };
 
+// e4m3 [columns, k] | padding to a float | scales [column blocks, k blocks].
+class Fp8Kernel : public PanelKernel {
+ public:
+  Fp8Kernel(int64_t columns, int64_t k) : columns_(columns), k_(k) {}
+
+  TileRule rule() const override { return TileRule::kOwnLoop; }
+  int64_t packed_bytes() const override {
+    return scales_offset() + ceil_div(columns_, kFp8BlockRows) * num_blocks() * 4;
+  }
+
+  std::unique_ptr<PanelWeights> pack(TensorView<const float, 2> w,
+                                     std::byte* packed) const override {
+    quantize_weights(w, reinterpret_cast<F8E4m3*>(packed), k_,
+                     reinterpret_cast<float*>(packed + scales_offset()), num_blocks());
+    return std::make_unique<LoopWeights>(packed);
+  }
+
+  const float* run(const PanelWeights& weights, int tile_rows, const void* a) const override {
+    thread_local AlignedBuffer scratch;  // one weight row | the result
+    const int64_t num_floats = k_ + tile_rows * columns_;
+    DHS_CHECK(scratch.reserve(num_floats * 4), "no memory for ", num_floats, " floats of scratch");
+    float* weight_row = reinterpret_cast<float*>(scratch.data());
+    float* out = weight_row + k_;
+    const std::byte* data = static_cast<const LoopWeights&>(weights).data;
+    const auto* q = reinterpret_cast<const F8E4m3*>(data);
+    const auto* scales = reinterpret_cast<const float*>(data + scales_offset());
+    for (int64_t column = 0; column < columns_; ++column) {
+      for (int64_t i = 0; i < k_; ++i) weight_row[i] = e4m3::decode(q[column * k_ + i]);
+      const float* column_scales = scales + column / kFp8BlockRows * num_blocks();
+      for (int64_t row = 0; row < tile_rows; ++row) {
+        const float* values = static_cast<const float*>(a) + row * k_;
+        out[row * columns_ + column] = scaled_dot(values, weight_row, column_scales);
+      }
+    }
+    return out;
+  }
+
+ private:
+  int64_t num_blocks() const { return ceil_div(k_, kFp8BlockColumns); }
+  int64_t scales_offset() const { return round_up(columns_ * k_, 4); }
+
+  float scaled_dot(const float* a, const float* w, const float* scales) const {
+    float sum = 0;
+    for (int64_t block = 0; block < num_blocks(); ++block) {
+      const int64_t first = block * kFp8BlockColumns;
+      sum += dot(a + first, w + first, std::min(kFp8BlockColumns, k_ - first)) * scales[block];
+    }
+    return sum;
+  }
+
+  const int64_t columns_;
+  const int64_t k_;
+};
+
 }  // namespace
+
+std::unique_ptr<PanelKernel> make_fp8_kernel(int64_t columns, int64_t k) {
+  return std::make_unique<Fp8Kernel>(columns, k);
+}
 
 std::unique_ptr<PanelKernel> make_loop_kernel(GemmMath math, int64_t columns, int64_t k) {
   return std::make_unique<LoopKernel>(math, columns, k);

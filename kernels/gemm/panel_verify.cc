@@ -20,7 +20,7 @@ float noise(uint64_t i) {
 }
 
 std::vector<std::byte> noise_rows(GemmMath math, int64_t rows, int64_t k) {
-  const int64_t element_bytes = math == GemmMath::kBf16 ? 2 : 4;
+  const int64_t element_bytes = row_element_bytes(math);
   std::vector<std::byte> bytes(static_cast<size_t>(rows * k * element_bytes));
   for (int64_t i = 0; i < rows * k; ++i) {
     const float value = noise(static_cast<uint64_t>(i) + (uint64_t{1} << 40));

@@ -5,12 +5,14 @@
 // (DeepSeek-V3.2; its factor num_heads^-0.5 belongs into softmax_scale or w.) Keys live in pages of
 // block_tokens (kernels/ kv_row). For bf16 and fp8 keys q is rounded to bf16, and products are of
 // bf16 values: an e4m3 value is exact in bf16, and the key's scale multiplies the finished sum over
-// heads. For f32 keys all is f32. Accumulation is f32 in a fixed order: dims ascending (in pairs
-// where the CPU multiplies pairs of bf16), heads lane by lane, then a fixed tree over the lanes. So
-// a score's bits depend on (q, w, k) and the instruction set only: not on the other query rows, the
-// place of the key in its page, `visible` or threads. softmax_scale > 0 is folded into w. Subnormal
-// bf16 inputs may count as zero. Scores beyond visible[t] are not written. The last axis of every
-// view is contiguous. Bytes read: visible * key_bytes; FLOPs: 2 * visible * num_heads * index_dim.
+// heads. For f32 keys all is f32. Accumulation is f32 in a fixed order: dims ascending (in groups,
+// where the device multiplies groups of bf16), heads lane by lane, then a fixed tree over lanes. So
+// a score's bits depend on (q, w, k), the number of heads and the instruction set or GPU only: not
+// on the other query rows, the place of the key in its page, `visible`, threads or grid.
+// softmax_scale > 0 is folded into w. Subnormal bf16 inputs may count as zero. Scores beyond
+// visible[t] are not written. The last axis of every view is contiguous. On CUDA num_heads *
+// index_dim is at most 32768, and the grid depends on the number of rows and the width of `scores`
+// only. Bytes read: visible * key_bytes; FLOPs: 2 * visible * num_heads * index_dim.
 #pragma once
 
 #include "dhisparse/stream.h"

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "dhisparse/base.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/index_score/index_score_tables.h"
 #include "kernels/kv_row/scratch.h"
 
@@ -167,8 +168,10 @@ void launch_index_score_with(const IndexScoreTable& table, const IndexScoreParam
   });
 }
 
-void launch_index_score(const IndexScoreParams& params, Stream) {
+static void launch_index_score_cpu(const IndexScoreParams& params) {
   launch_index_score_with(index_score_table(cpu_isa(), params.layout), params);
 }
+
+DHS_LAUNCHER(launch_index_score, IndexScoreParams)
 
 }  // namespace dhs

@@ -8,25 +8,8 @@
 namespace dhs {
 namespace {
 
-constexpr int64_t kRowAlignment = 16;
 constexpr float kF8Max = 448.0f;
 constexpr float kMinAmax = 1e-4f;
-
-constexpr int64_t aligned(int64_t bytes) {
-  return (bytes + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
-}
-
-int64_t element_bytes(RowFormat format) {
-  switch (format) {
-    case RowFormat::kF32:
-      return 4;
-    case RowFormat::kBf16:
-      return 2;
-    case RowFormat::kFp8:
-      return 1;
-  }
-  return 0;
-}
 
 // The e4m3 code of a value already within +-448, NaN excepted. Same bits as f32_to_f8e4m3, without
 // its branches on the exponent: the prefill of one chunk encodes millions of values.
@@ -87,30 +70,6 @@ void decode_plain(RowFormat format, const std::byte* source, int64_t count, floa
 }
 
 }  // namespace
-
-int64_t RowLayout::num_scales() const {
-  return format == RowFormat::kFp8 ? (latent_dim + kRowScaleGroup - 1) / kRowScaleGroup : 0;
-}
-
-int64_t RowLayout::scales_offset() const { return aligned(latent_dim * element_bytes(format)); }
-
-int64_t RowLayout::rope_offset() const {
-  if (format != RowFormat::kFp8) return latent_dim * element_bytes(format);
-  return scales_offset() + aligned(num_scales() * static_cast<int64_t>(sizeof(float)));
-}
-
-int64_t RowLayout::row_bytes() const {
-  return aligned(rope_offset() + rope_dim * (format == RowFormat::kF32 ? 4 : 2));
-}
-
-int64_t IndexKeyLayout::key_bytes() const { return index_dim * element_bytes(format); }
-
-int64_t IndexKeyLayout::scales_offset() const { return block_tokens * key_bytes(); }
-
-int64_t IndexKeyLayout::page_bytes() const {
-  const int64_t scale_bytes = format == RowFormat::kFp8 ? sizeof(float) : 0;
-  return aligned(scales_offset() + block_tokens * scale_bytes);
-}
 
 void encode_row(const RowLayout& layout, const float* latent, const float* rope, std::byte* row) {
   std::byte* const rope_bytes = row + layout.rope_offset();

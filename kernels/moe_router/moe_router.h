@@ -8,9 +8,9 @@
 //   weight  = s[e] (without the bias) / (sum over chosen + 1e-20) when normalize, times scale
 //
 // Experts of a token come in descending order of choice. All in f32, one token at a time: bits
-// depend on the token's logits only. Whatever the logits (NaN too), a token's experts are distinct
-// and in range. num_groups divides num_experts, and the kept groups hold at least top_k experts.
-// Rows may be strided.
+// depend on the token's logits only. A choice value that is NaN counts as -inf; so whatever the
+// logits, a token's experts are distinct and in range. num_groups divides num_experts, and the kept
+// groups hold at least top_k experts. Rows may be strided.
 #pragma once
 
 #include "dhisparse/stream.h"

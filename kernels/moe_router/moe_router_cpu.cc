@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "dhisparse/base.h"
 #include "dhisparse/device.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/moe_router/moe_router.h"
 
 namespace dhs {
@@ -19,7 +21,13 @@ struct TokenScratch {
   std::vector<uint8_t> is_group_open;
 };
 
-// The open index with the largest value, ties to the lowest. NaN never displaces another value.
+// What is compared: NaN as the lowest of all.
+float comparable(float value) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  return value >= kLowest ? value : kLowest;
+}
+
+// The open index with the largest value, ties to the lowest.
 int64_t take_largest(const float* values, std::vector<uint8_t>& is_open) {
   int64_t best = -1;
   for (int64_t i = 0; i < static_cast<int64_t>(is_open.size()); ++i) {
@@ -38,7 +46,7 @@ void load_token(const MoeRouterParams& params, int64_t token, TokenScratch& scra
     const float score = 1.0f / (1.0f + std::exp(-params.logits(token, e)));
     scratch.scores[e] = score;
     scratch.choice[e] =
-        score + (params.correction_bias != nullptr ? params.correction_bias[e] : 0.0f);
+        comparable(score + (params.correction_bias != nullptr ? params.correction_bias[e] : 0.0f));
   }
 }
 
@@ -63,7 +71,8 @@ void open_groups(const MoeRouterParams& params, TokenScratch& scratch) {
   if (params.top_groups == params.num_groups) return;
   scratch.group_scores.resize(params.num_groups);
   for (int64_t g = 0; g < params.num_groups; ++g) {
-    scratch.group_scores[g] = sum_of_two_best(scratch.choice.data() + g * group_size, group_size);
+    scratch.group_scores[g] =
+        comparable(sum_of_two_best(scratch.choice.data() + g * group_size, group_size));
   }
   scratch.is_group_open.assign(params.num_groups, 1);
   for (int32_t i = 0; i < params.top_groups; ++i) {
@@ -91,9 +100,7 @@ void route_token(const MoeRouterParams& params, int64_t token) {
   }
 }
 
-}  // namespace
-
-void launch_moe_router(const MoeRouterParams& params, Stream /*stream*/) {
+void launch_moe_router_cpu(const MoeRouterParams& params) {
   const int64_t num_tokens = params.logits.sizes[0];
   const int64_t num_experts = params.logits.sizes[1];
   const int64_t top_k = params.experts.sizes[1];
@@ -111,5 +118,9 @@ void launch_moe_router(const MoeRouterParams& params, Stream /*stream*/) {
     for (int64_t token = begin; token < end; ++token) route_token(params, token);
   });
 }
+
+}  // namespace
+
+DHS_LAUNCHER(launch_moe_router, MoeRouterParams)
 
 }  // namespace dhs

@@ -27,6 +27,7 @@ void moe_router_ref(const MoeRouterParams& params) {
     for (int64_t e = 0; e < num_experts; ++e) {
       scores.push_back(1.0f / (1.0f + std::exp(-params.logits(token, e))));
       choice.push_back(scores[e] + (params.correction_bias ? params.correction_bias[e] : 0.0f));
+      if (std::isnan(choice[e])) choice[e] = -INFINITY;
     }
     for (int64_t g = 0; g < params.num_groups; ++g) {
       std::vector<float> group(&choice[g * group_size], &choice[g * group_size] + group_size);

@@ -5,8 +5,9 @@
 //
 // Sums run in a fixed order that depends on the width only: 16 partial sums over the columns modulo
 // 16, then a fixed tree. So the bits of a row do not depend on the batch, on threads or (not
-// promised, but so) on the instruction set. Rows may be strided, columns are contiguous; in-place
-// is allowed. Bytes: 8 per element (a row is read again from the cache), FLOPs: 4 (rms), 7 (layer).
+// promised, but so) on the instruction set and the device. Rows may be strided, columns are
+// contiguous; in-place is allowed. Bytes: 8 per element (a row is read again from the cache),
+// FLOPs: 4 (rms), 7 (layer).
 #pragma once
 
 #include "dhisparse/stream.h"

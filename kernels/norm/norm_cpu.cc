@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "dhisparse/base.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_tables.h"
 
@@ -95,14 +96,7 @@ int64_t grain_for(int64_t width) {
   return std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, width));
 }
 
-}  // namespace
-
-const NormTable& norm_table(CpuIsa isa) {
-  if (isa >= CpuIsa::kAvx512) return kNormTable_avx512;
-  return isa == CpuIsa::kAvx2 ? kNormTable_avx2 : kNormTable_base;
-}
-
-void launch_rms_norm(const RmsNormParams& params, Stream /*stream*/) {
+void launch_rms_norm_cpu(const RmsNormParams& params) {
   check_shapes(params);
   const NormTable& table = norm_table(cpu_isa());
   const int64_t width = params.x.sizes[1];
@@ -113,7 +107,7 @@ void launch_rms_norm(const RmsNormParams& params, Stream /*stream*/) {
   });
 }
 
-void launch_layer_norm(const LayerNormParams& params, Stream /*stream*/) {
+void launch_layer_norm_cpu(const LayerNormParams& params) {
   check_shapes(params);
   const NormTable& table = norm_table(cpu_isa());
   const int64_t width = params.x.sizes[1];
@@ -124,5 +118,15 @@ void launch_layer_norm(const LayerNormParams& params, Stream /*stream*/) {
     }
   });
 }
+
+}  // namespace
+
+const NormTable& norm_table(CpuIsa isa) {
+  if (isa >= CpuIsa::kAvx512) return kNormTable_avx512;
+  return isa == CpuIsa::kAvx2 ? kNormTable_avx2 : kNormTable_base;
+}
+
+DHS_LAUNCHER(launch_rms_norm, RmsNormParams)
+DHS_LAUNCHER(launch_layer_norm, LayerNormParams)
 
 }  // namespace dhs

@@ -1,13 +1,15 @@
 // resolve: selected positions -> slots of one index group's row cache.
 //
 // The row cache of an index group holds records, keyed by host row and shared by all requests. This
-// header is the policy's one specification; resolve_cpu.cc is its sequential reference. The same
-// arrays serve the CPU version, the simulation in the tests (which has no record bytes) and the
-// CUDA kernels to come.
+// header is the policy's one specification; resolve_cpu.cc is its sequential form and resolve.cu
+// its parallel one: from equal states and selections all of them leave equal states, bit for bit.
+// The same arrays serve both and the simulation in the tests, which has no record bytes.
 //
 // State. slot_of maps every host row to its slot or kAbsent; owner_of is its inverse; last_used is
 // the tick of the row's last selection. A tick is one resolve pass: it grows by one for each pass
 // and each claim, so "stamped with the current tick" means "needed by the pass that is running".
+// The pass whose tick is the last one (policy.h) ends with all stamps and the tick zero: order
+// among old rows is lost once in years, correctness never.
 //
 // Passes.
 //   resolve   every selected row gets a slot. A hit is stamped. A miss is claimed once, however
@@ -18,22 +20,34 @@
 //   invalidate
 //             rows whose host block is being reused lose their slots.
 //   add       the next segment's slots become live and free.
-//   release   the slots of the last segment leave the cache. Its rows stamped since
-//             `protected_tick` move to free slots or evict older rows; one is dropped only when no
-//             older row is left. The other rows move while free slots last and are then dropped.
+//   begin     a step begins: the tick of its first pass is noted.
+//   release   the slots of the last segment leave the cache. Its rows stamped since the latest step
+//             began move to free slots or, as victims are chosen with that tick as the limit, evict
+//             older rows; one is dropped only when no older row is left. The other rows move while
+//             free slots last and are then dropped. Both in rising order of slot.
 // Live slots are always [0, num_live): segments come and go at the end only.
 //
-// Victim choice (sampled clock): kNumCandidates live slots, a stride apart, starting at the clock
-// hand; the one with the oldest stamp loses, never one stamped at or after the pass's own tick; the
-// hand advances by one per choice. Samples far apart in the cache have unrelated ages, so the
-// victim is close to the least recently used one, and a choice costs O(1) loads, whatever the
-// capacity.
+// A pass runs in phases, so that it does not matter who comes first: (1) every resident row it
+// wants is stamped; (2) the rows that are absent are listed in the order in which the selection
+// first names them; (3) the first num_free of them take the free ring from its top, the others take
+// victims, in order; (4) owners and slots are written.
+//
+// Victim choice (sampled clock). With n victims wanted and stride = max(1, num_live /
+// kNumCandidates), the class of j in [0, min(n, stride)) is the slots (hand + j + c * stride) %
+// num_live for c in [0, min(kNumCandidates, num_live)): slots far apart in the cache, of unrelated
+// ages, and no slot in two classes. Class j gives the victims j, j + stride, j + 2 * stride ... <
+// n: its evictable slots by rising stamp, ties to the lowest c. A slot is evictable when it is
+// owned and its stamp is older than the pass's limit (its own tick). Victims that a class cannot
+// give are taken afterwards, in rising order of victim number, from the evictable slots that remain
+// in rising order of slot. The hand then stands at (hand + n) % num_live. A choice costs O(1)
+// loads, whatever the capacity, and is close to least recently used.
 //
 // Invariants (check_row_cache): slot_of and owner_of are inverse; every live slot is either owned
 // or in the free ring, once; no pass evicts a slot stamped with its own tick.
 //
-// Cost: O(selected + misses * kNumCandidates) loads. Deterministic: orders appear in the order in
-// which the selection first names their rows.
+// Cost: O(selected + misses * kNumCandidates) loads; where classes run dry, one look over the slots
+// until the victims are found. Deterministic: orders appear in the order in which the selection
+// first names their rows.
 #pragma once
 
 #include <cstdint>
@@ -48,10 +62,12 @@ inline constexpr int64_t kNoOwner = -1;  // owner_of: empty
 inline constexpr int kNumCandidates = 16;
 
 struct RowCacheHead {
-  uint32_t tick = 0;     // of the latest pass
-  int32_t hand = 0;      // clock hand, a slot
-  int32_t num_live = 0;  // slots that have memory: [0, num_live)
-  int32_t num_free = 0;  // entries of the free ring
+  uint32_t tick = 0;        // of the latest pass
+  uint32_t step_tick = 0;   // of the first pass of the running step (begin_step)
+  int32_t hand = 0;         // clock hand, a slot
+  int32_t num_live = 0;     // slots that have memory: [0, num_live)
+  int32_t num_free = 0;     // entries of the free ring
+  int32_t num_missing = 0;  // of the pass that is running; 0 between passes
 };
 
 // Arrays of one index group. All of one memory (device, host or simulator); plain data.
@@ -86,7 +102,10 @@ struct ResolveParams {
   TensorView<const int32_t, 1> sequence_of_row;  // [num_query_rows]
   TensorView<const int32_t, 2> block_table;      // [num_sequences, max_num_blocks] host blocks
   int32_t block_tokens = 64;
-  TensorView<int32_t, 2> slots;         // out: [num_query_rows, top_k], -1 padded
+  TensorView<int32_t, 2> slots;  // out: [num_query_rows, top_k], -1 padded
+  // out: for every entry that missed, 2 * (index of its order) + (1 for the entry that names the
+  // row first), -1 for hits and padding. Null data: not wanted.
+  TensorView<int32_t, 2> miss_of;
   TensorView<FetchOrder, 1> misses;     // out: capacity >= distinct rows
   int32_t* num_misses = nullptr;        // out
   ResolveCounters* counters = nullptr;  // in/out: added to
@@ -97,12 +116,12 @@ struct ResolveParams {
 };
 
 // Precondition: the distinct rows of the selection fit in num_live slots (the caller tiles the
-// query rows so that they do). Violating it is a bug and stops the process.
+// query rows so that they do). Violating it is a bug and stops the process (CUDA: traps).
 void launch_resolve(const ResolveParams& params, Stream stream);
 
 struct ClaimParams {
   RowCacheState cache;
-  TensorView<const int64_t, 1> host_rows;  // [num_rows] distinct
+  TensorView<const int64_t, 1> host_rows;  // [num_rows] distinct; negative: padding
   // Stamp the rows for the pass that follows, so that it cannot evict them. Only when that pass's
   // selection fits beside them.
   bool protect_in_next_pass = false;
@@ -110,16 +129,26 @@ struct ClaimParams {
 };
 void launch_claim(const ClaimParams& params, Stream stream);
 
-// Drops the rows of [first_host_row, first_host_row + num_rows) from the cache.
-void launch_invalidate(const RowCacheState& cache, int64_t first_host_row, int64_t num_rows,
-                       Stream stream);
+struct InvalidateParams {
+  RowCacheState cache;
+  // Distinct host blocks whose rows leave the cache, in this order.
+  TensorView<const int32_t, 1> blocks;
+  int32_t block_tokens = 64;
+};
+void launch_invalidate(const InvalidateParams& params, Stream stream);
 
+struct SegmentParams {
+  RowCacheState cache;
+};
+// Everything absent, no slot live, ticks from zero.
+void launch_reset_row_cache(const SegmentParams& params, Stream stream);
 // Makes the next slots_per_segment slots live and free (their chunk has arrived).
-void launch_add_segment(const RowCacheState& cache, Stream stream);
+void launch_add_segment(const SegmentParams& params, Stream stream);
+// Notes the tick of the step's first pass.
+void launch_begin_step(const SegmentParams& params, Stream stream);
 
 struct ReleaseParams {  // of the last live segment
   RowCacheState cache;
-  uint32_t protected_tick = 0;  // rows stamped at or after it may evict others
   // Distinct sources, distinct targets, no target is a source: copy them in any order.
   TensorView<MoveOrder, 1> moves;  // out: capacity >= slots_per_segment; to_slot is live after
   int32_t* num_moves = nullptr;    // out: copy these before the chunk changes hands
@@ -127,7 +156,8 @@ struct ReleaseParams {  // of the last live segment
 };
 void launch_release_segment(const ReleaseParams& params, Stream stream);
 
-// Verifies the invariants above; the text of the first violation, or nullptr. O(slots + host rows).
+// Host memory only. Verifies the invariants above; the text of the first violation, or nullptr.
+// O(slots + host rows).
 const char* check_row_cache(const RowCacheState& cache);
 
 }  // namespace dhs

@@ -1,13 +1,31 @@
 // The sequential form of every pass: the reference of the CUDA kernels and, since a pass is a small
 // part of a CPU step, the CPU version too.
+#include <algorithm>
 #include <vector>
 
 #include "dhisparse/base.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/resolve/policy.h"
 #include "kernels/resolve/resolve.h"
 #include "kernels/resolve/row_cache.h"
 
 namespace dhs {
 namespace {
+
+// The rows of a pass that are absent and the slots they get. Grown once, then reused.
+struct Missing {
+  std::vector<int64_t> host_rows;
+  std::vector<int32_t> slots;
+
+  void clear() { host_rows.clear(); }
+  TensorView<int32_t, 1> slots_to_fill() {
+    if (slots.size() < host_rows.size()) slots.resize(host_rows.size());
+    return view(slots.data(), host_rows.size());
+  }
+};
+
+// Between the phases slot_of and slots hold this for a row that has become order `i`.
+constexpr int32_t code_of_order(int32_t i) { return kAbsent - 1 - i; }
 
 int64_t host_row_of(const ResolveParams& params, int64_t query_row, int32_t position) {
   const int32_t sequence = params.sequence_of_row(query_row);
@@ -19,49 +37,71 @@ void count(int64_t* counters, int32_t sequence) {
   if (counters != nullptr) ++counters[sequence];
 }
 
-// Hits first: a row that is resident and wanted must be stamped before any miss looks for a victim.
-void stamp_hits(const ResolveParams& params) {
-  const RowCacheState& cache = params.cache;
-  for (int64_t row = 0; row < params.selection.sizes[0]; ++row) {
-    for (int64_t i = 0; i < params.selection.sizes[1]; ++i) {
-      const int32_t position = params.selection(row, i);
-      if (position < 0) {
-        params.slots(row, i) = kAbsent;
-        continue;
-      }
-      const int32_t slot = cache.slot_of(host_row_of(params, row, position));
-      params.slots(row, i) = slot;
-      if (slot == kAbsent) continue;
-      if (cache.last_used(slot) != cache.head->tick) ++params.counters->hit;
-      cache.last_used(slot) = cache.head->tick;
-    }
-  }
+void stamp_hit(const ResolveParams& params, int32_t slot) {
+  uint32_t& stamp = params.cache.last_used(slot);
+  if (stamp != params.cache.head->tick) ++params.counters->hit;
+  stamp = params.cache.head->tick;
 }
 
-void fetch_misses(const ResolveParams& params) {
-  const RowCacheState& cache = params.cache;
+// Phases 1 and 2: hits are stamped, and absent rows become orders without a slot yet.
+int32_t stamp_hits_and_list_misses(const ResolveParams& params) {
   int32_t num_misses = 0;
   for (int64_t row = 0; row < params.selection.sizes[0]; ++row) {
     for (int64_t i = 0; i < params.selection.sizes[1]; ++i) {
       const int32_t position = params.selection(row, i);
+      params.slots(row, i) = kAbsent;
       if (position < 0) continue;
       ++params.counters->selected;
       count(params.selected_of_sequence, params.sequence_of_row(row));
-      if (params.slots(row, i) != kAbsent) continue;
       const int64_t host_row = host_row_of(params, row, position);
-      int32_t slot = cache.slot_of(host_row);
+      int32_t& slot = params.cache.slot_of(host_row);
       if (slot == kAbsent) {
-        slot = row_cache::take_slot(cache, cache.head->tick, &params.counters->evicted);
-        DHS_CHECK(slot != kAbsent, "selection does not fit: ", cache.head->num_live, " live slots");
-        row_cache::assign(cache, slot, host_row);
-        params.misses(num_misses++) = {host_row, slot};
+        slot = code_of_order(num_misses);
+        params.misses(num_misses++) = {host_row, kAbsent};
         count(params.missed_of_sequence, params.sequence_of_row(row));
+      } else if (slot >= 0) {
+        stamp_hit(params, slot);
       }
       params.slots(row, i) = slot;
     }
   }
-  params.counters->missed += num_misses;
-  *params.num_misses = num_misses;
+  return num_misses;
+}
+
+// Phase 3 and 4: every order gets a slot, and every slot its new owner.
+void place_misses(const ResolveParams& params, int32_t num_misses) {
+  if (num_misses == 0) return;
+  const RowCacheState& cache = params.cache;
+  constexpr int64_t kStride = sizeof(FetchOrder) / sizeof(int32_t);
+  const TensorView<int32_t, 1> slots = {
+      &params.misses.data->slot, {num_misses}, {params.misses.strides[0] * kStride}};
+  params.counters->evicted += row_cache::take_slots(cache, cache.head->tick, slots);
+  for (int32_t i = 0; i < num_misses; ++i) {
+    const FetchOrder& order = params.misses(i);
+    DHS_CHECK(order.slot != kAbsent, "selection does not fit: ", cache.head->num_live,
+              " live slots, ", num_misses, " misses");
+    row_cache::assign(cache, order.slot, order.host_row, cache.head->tick);
+  }
+}
+
+// Orders appear in the order in which the entries name them first.
+void write_entries(const ResolveParams& params) {
+  int32_t num_named = 0;
+  for (int64_t row = 0; row < params.slots.sizes[0]; ++row) {
+    for (int64_t i = 0; i < params.slots.sizes[1]; ++i) {
+      int32_t& slot = params.slots(row, i);
+      const bool missed = slot < kAbsent;
+      int32_t miss = -1;
+      if (missed) {
+        const int32_t order = code_of_order(slot);
+        const bool is_first = order == num_named;
+        num_named += is_first ? 1 : 0;
+        miss = 2 * order + (is_first ? 1 : 0);
+        slot = params.misses(order).slot;
+      }
+      if (params.miss_of.data != nullptr) params.miss_of(row, i) = miss;
+    }
+  }
 }
 
 // Takes the slots at or above `first` off the free ring.
@@ -75,29 +115,34 @@ void drop_free_slots(const RowCacheState& cache, int32_t first) {
   head.num_free = kept;
 }
 
-// Moves one row out of a slot that goes away, if a slot can be had for it.
+// Moves one row out of a slot that goes away, if a slot was had for it.
 void evacuate(const ReleaseParams& params, int32_t slot, int32_t target) {
   const RowCacheState& cache = params.cache;
   const int64_t host_row = cache.owner_of(slot);
-  const uint32_t stamp = cache.last_used(slot);
   cache.owner_of(slot) = kNoOwner;
   cache.slot_of(host_row) = kAbsent;
   if (target == kAbsent) {
     ++*params.num_dropped;
     return;
   }
-  row_cache::assign(cache, target, host_row);
-  cache.last_used(target) = stamp;
+  row_cache::assign(cache, target, host_row, cache.last_used(slot));
   params.moves((*params.num_moves)++) = {slot, target};
 }
 
 // Protected rows first, so that no move's target is taken by a later one: orders are independent.
 void evacuate_segment(const ReleaseParams& params, int32_t first, int32_t last) {
+  static thread_local std::vector<int32_t> sources;
+  static thread_local std::vector<int32_t> targets;
   const RowCacheState& cache = params.cache;
+  sources.clear();
   for (int32_t slot = first; slot < last; ++slot) {
-    if (cache.owner_of(slot) == kNoOwner || cache.last_used(slot) < params.protected_tick) continue;
-    evacuate(params, slot, row_cache::take_slot(cache, params.protected_tick, params.num_dropped));
+    const bool is_protected = cache.last_used(slot) >= cache.head->step_tick;
+    if (cache.owner_of(slot) != kNoOwner && is_protected) sources.push_back(slot);
   }
+  targets.resize(sources.size());
+  *params.num_dropped +=
+      row_cache::take_slots(cache, cache.head->step_tick, view(targets.data(), targets.size()));
+  for (size_t i = 0; i < sources.size(); ++i) evacuate(params, sources[i], targets[i]);
   for (int32_t slot = first; slot < last; ++slot) {
     if (cache.owner_of(slot) == kNoOwner) continue;
     const bool has_free = cache.head->num_free > 0;
@@ -132,39 +177,63 @@ const char* check_free_ring(const RowCacheState& cache) {
   return nullptr;
 }
 
-}  // namespace
-
-void launch_resolve(const ResolveParams& params, Stream) {
+void launch_resolve_cpu(const ResolveParams& params) {
   row_cache::begin_pass(params.cache);
-  stamp_hits(params);
-  fetch_misses(params);
+  const int32_t num_misses = stamp_hits_and_list_misses(params);
+  place_misses(params, num_misses);
+  write_entries(params);
+  params.counters->missed += num_misses;
+  *params.num_misses = num_misses;
+  row_cache::end_pass(params.cache);
 }
 
-void launch_claim(const ClaimParams& params, Stream) {
+void launch_claim_cpu(const ClaimParams& params) {
+  static thread_local Missing missing;
   const RowCacheState& cache = params.cache;
   row_cache::begin_pass(cache);
+  const uint32_t stamp =
+      cache.head->tick + (params.protect_in_next_pass ? row_cache::kProtectedAhead : 0);
+  missing.clear();
   for (int64_t i = 0; i < params.host_rows.sizes[0]; ++i) {
     const int64_t host_row = params.host_rows(i);
-    int32_t slot = cache.slot_of(host_row);
+    if (host_row < 0) continue;
+    const int32_t slot = cache.slot_of(host_row);
     if (slot == kAbsent) {
-      slot = row_cache::take_slot(cache, cache.head->tick, &params.counters->evicted);
-      if (slot == kAbsent) return;
-      row_cache::assign(cache, slot, host_row);
+      missing.host_rows.push_back(host_row);
+    } else {
+      cache.last_used(slot) = stamp;
     }
-    // Past the next pass's tick: out of its reach, yet not taken for a row it has stamped already.
-    cache.last_used(slot) = cache.head->tick + (params.protect_in_next_pass ? 2 : 0);
+  }
+  params.counters->evicted +=
+      row_cache::take_slots(cache, cache.head->tick, missing.slots_to_fill());
+  for (size_t i = 0; i < missing.host_rows.size(); ++i) {
+    if (missing.slots[i] == kAbsent) continue;
+    row_cache::assign(cache, missing.slots[i], missing.host_rows[i], stamp);
+  }
+  row_cache::end_pass(cache);
+}
+
+void launch_invalidate_cpu(const InvalidateParams& params) {
+  const RowCacheState& cache = params.cache;
+  for (int64_t i = 0; i < params.blocks.sizes[0]; ++i) {
+    const int64_t first = int64_t{params.blocks(i)} * params.block_tokens;
+    for (int64_t row = first; row < first + params.block_tokens; ++row) {
+      const int32_t slot = cache.slot_of(row);
+      if (slot != kAbsent) row_cache::free_slot(cache, slot);
+    }
   }
 }
 
-void launch_invalidate(const RowCacheState& cache, int64_t first_host_row, int64_t num_rows,
-                       Stream) {
-  for (int64_t row = first_host_row; row < first_host_row + num_rows; ++row) {
-    const int32_t slot = cache.slot_of(row);
-    if (slot != kAbsent) row_cache::free_slot(cache, slot);
-  }
+void launch_reset_row_cache_cpu(const SegmentParams& params) {
+  const RowCacheState& cache = params.cache;
+  std::fill_n(cache.slot_of.data, cache.slot_of.sizes[0], kAbsent);
+  std::fill_n(cache.owner_of.data, cache.owner_of.sizes[0], kNoOwner);
+  std::fill_n(cache.last_used.data, cache.last_used.sizes[0], 0u);
+  *cache.head = RowCacheHead{};
 }
 
-void launch_add_segment(const RowCacheState& cache, Stream) {
+void launch_add_segment_cpu(const SegmentParams& params) {
+  const RowCacheState& cache = params.cache;
   RowCacheHead& head = *cache.head;
   const int32_t first = head.num_live;
   head.num_live += cache.slots_per_segment;
@@ -177,7 +246,11 @@ void launch_add_segment(const RowCacheState& cache, Stream) {
   }
 }
 
-void launch_release_segment(const ReleaseParams& params, Stream) {
+void launch_begin_step_cpu(const SegmentParams& params) {
+  params.cache.head->step_tick = params.cache.head->tick + 1;
+}
+
+void launch_release_segment_cpu(const ReleaseParams& params) {
   const RowCacheState& cache = params.cache;
   RowCacheHead& head = *cache.head;
   const int32_t last = head.num_live;
@@ -189,8 +262,19 @@ void launch_release_segment(const ReleaseParams& params, Stream) {
   evacuate_segment(params, first, last);
 }
 
+}  // namespace
+
+DHS_LAUNCHER(launch_resolve, ResolveParams)
+DHS_LAUNCHER(launch_claim, ClaimParams)
+DHS_LAUNCHER(launch_invalidate, InvalidateParams)
+DHS_LAUNCHER(launch_reset_row_cache, SegmentParams)
+DHS_LAUNCHER(launch_add_segment, SegmentParams)
+DHS_LAUNCHER(launch_begin_step, SegmentParams)
+DHS_LAUNCHER(launch_release_segment, ReleaseParams)
+
 const char* check_row_cache(const RowCacheState& cache) {
   int64_t num_empty = 0;
+  if (cache.head->num_missing != 0) return "a pass has not ended";
   for (int32_t slot = 0; slot < cache.owner_of.sizes[0]; ++slot) {
     if (const char* fault = check_slot(cache, slot, &num_empty)) return fault;
   }

@@ -2,64 +2,123 @@
 
 #include <algorithm>
 
-#include "dhisparse/base.h"
+#include "kernels/resolve/policy.h"
 
 namespace dhs::row_cache {
 namespace {
 
-// The oldest of kNumCandidates evictable slots a stride apart; looks further only where the sample
-// holds none. kAbsent when no live slot is older than `protected_tick`.
-int32_t choose_victim(const RowCacheState& cache, uint32_t protected_tick) {
-  const int32_t num_slots = cache.head->num_live;
-  const int32_t stride = std::max(1, num_slots / kNumCandidates);
-  int32_t slot = cache.head->hand % num_slots;
-  int32_t victim = kAbsent;
-  for (int32_t looked = 0; looked < num_slots; ++looked) {
-    if (looked >= kNumCandidates && victim != kAbsent) break;
-    const uint32_t stamp = cache.last_used(slot);
-    if (stamp < protected_tick && (victim == kAbsent || stamp < cache.last_used(victim))) {
-      victim = slot;
+bool is_evictable(const RowCacheState& cache, int32_t slot, uint32_t limit) {
+  return cache.owner_of(slot) != kNoOwner && cache.last_used(slot) < limit;
+}
+
+void evict(const RowCacheState& cache, int32_t slot) {
+  cache.slot_of(cache.owner_of(slot)) = kAbsent;
+  cache.owner_of(slot) = kNoOwner;
+}
+
+// One class's evictable slots by rising stamp.
+struct VictimClass {
+  struct Candidate {
+    uint32_t stamp;
+    int32_t slot;
+  };
+  Candidate candidates[kNumCandidates];
+  int num_candidates = 0;
+
+  void add(Candidate added) {
+    int place = num_candidates++;
+    for (; place > 0 && candidates[place - 1].stamp > added.stamp; --place) {
+      candidates[place] = candidates[place - 1];
     }
-    slot += stride;
-    // One slot further on each lap, so that successive laps cover every slot.
-    if (slot >= num_slots) slot = (slot % stride + 1) % stride;
+    candidates[place] = added;
   }
-  cache.head->hand = (cache.head->hand + 1) % num_slots;
-  return victim;
+};
+
+VictimClass class_at(const RowCacheState& cache, uint32_t limit, int64_t first) {
+  const int64_t num_live = cache.head->num_live;
+  const int64_t stride = victim_stride(cache.head->num_live);
+  VictimClass found;
+  for (int64_t c = 0; c < std::min<int64_t>(kNumCandidates, num_live); ++c) {
+    const auto slot = static_cast<int32_t>((first + c * stride) % num_live);
+    if (is_evictable(cache, slot, limit)) found.add({cache.last_used(slot), slot});
+  }
+  return found;
+}
+
+// The victims that no class could give. The only loop over the capacity, and only under pressure.
+// Returns how many are still missing.
+int64_t fill_deficits(const RowCacheState& cache, uint32_t limit, TensorView<int32_t, 1> victims) {
+  int32_t slot = 0;
+  int64_t num_short = 0;
+  for (int64_t v = 0; v < victims.sizes[0]; ++v) {
+    if (victims(v) != kAbsent) continue;
+    while (slot < cache.head->num_live && !is_evictable(cache, slot, limit)) ++slot;
+    if (slot == cache.head->num_live) {
+      ++num_short;
+      continue;
+    }
+    evict(cache, slot);
+    victims(v) = slot;
+  }
+  return num_short;
+}
+
+// Returns how many there were.
+int64_t choose_victims(const RowCacheState& cache, uint32_t limit, TensorView<int32_t, 1> victims) {
+  RowCacheHead& head = *cache.head;
+  const int64_t num_victims = victims.sizes[0];
+  const int64_t stride = victim_stride(head.num_live);
+  bool is_short = false;
+  for (int64_t j = 0; j < std::min(num_victims, stride); ++j) {
+    const VictimClass found = class_at(cache, limit, head.hand + j);
+    int taken = 0;
+    for (int64_t v = j; v < num_victims; v += stride) {
+      if (taken == found.num_candidates) {
+        victims(v) = kAbsent;
+        is_short = true;
+        continue;
+      }
+      victims(v) = found.candidates[taken++].slot;
+      evict(cache, victims(v));
+    }
+  }
+  const int64_t num_short = is_short ? fill_deficits(cache, limit, victims) : 0;
+  if (head.num_live > 0) {
+    head.hand = static_cast<int32_t>((head.hand + num_victims) % head.num_live);
+  }
+  return num_victims - num_short;
 }
 
 }  // namespace
 
-void begin_pass(const RowCacheState& cache) {
+void begin_pass(const RowCacheState& cache) { ++cache.head->tick; }
+
+void end_pass(const RowCacheState& cache) {
   RowCacheHead& head = *cache.head;
-  if (head.tick == UINT32_MAX) {
-    std::fill_n(cache.last_used.data, head.num_live, 0u);
-    head.tick = 0;
-  }
-  ++head.tick;
+  if (head.tick < kLastTick) return;
+  std::fill_n(cache.last_used.data, head.num_live, 0u);
+  head.tick = 0;
+  head.step_tick = 1;
 }
 
-void assign(const RowCacheState& cache, int32_t slot, int64_t host_row) {
+int64_t take_slots(const RowCacheState& cache, uint32_t limit, TensorView<int32_t, 1> slots) {
+  RowCacheHead& head = *cache.head;
+  const int64_t num_from_free = std::min<int64_t>(slots.sizes[0], head.num_free);
+  for (int64_t i = 0; i < num_from_free; ++i) slots(i) = cache.free_ring(--head.num_free);
+  const int64_t num_victims = slots.sizes[0] - num_from_free;
+  if (num_victims == 0) return 0;
+  return choose_victims(cache, limit,
+                        {slots.row(num_from_free), {num_victims}, {slots.strides[0]}});
+}
+
+void assign(const RowCacheState& cache, int32_t slot, int64_t host_row, uint32_t stamp) {
   cache.owner_of(slot) = host_row;
   cache.slot_of(host_row) = slot;
-  cache.last_used(slot) = cache.head->tick;
-}
-
-int32_t take_slot(const RowCacheState& cache, uint32_t protected_tick, int64_t* evicted) {
-  RowCacheHead& head = *cache.head;
-  if (head.num_free > 0) return cache.free_ring(--head.num_free);
-  if (head.num_live == 0) return kAbsent;
-  const int32_t victim = choose_victim(cache, protected_tick);
-  if (victim == kAbsent) return kAbsent;
-  cache.slot_of(cache.owner_of(victim)) = kAbsent;
-  cache.owner_of(victim) = kNoOwner;
-  ++*evicted;
-  return victim;
+  cache.last_used(slot) = stamp;
 }
 
 void free_slot(const RowCacheState& cache, int32_t slot) {
-  cache.slot_of(cache.owner_of(slot)) = kAbsent;
-  cache.owner_of(slot) = kNoOwner;
+  evict(cache, slot);
   cache.free_ring(cache.head->num_free++) = slot;
 }
 

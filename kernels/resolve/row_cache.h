@@ -5,16 +5,19 @@
 
 namespace dhs::row_cache {
 
-// The next tick. After 2^32 - 1 of them all stamps start again from zero: order among old rows is
-// lost once in years, correctness never.
+// The next tick.
 void begin_pass(const RowCacheState& cache);
 
-// Gives the slot to `host_row` and stamps it with the current tick.
-void assign(const RowCacheState& cache, int32_t slot, int64_t host_row);
+// Starts the ticks again after the last one: all stamps are forgotten. Order among old rows is lost
+// once in years, correctness never.
+void end_pass(const RowCacheState& cache);
 
-// A slot for a new row: the top of the free ring, else a victim stamped before `protected_tick`.
-// kAbsent when there is neither. `*evicted` grows by one when another row lost its slot.
-int32_t take_slot(const RowCacheState& cache, uint32_t protected_tick, int64_t* evicted);
+// Slots for slots.sizes[0] new rows: the free ring from its top, then victims stamped before
+// `limit`, whose rows become absent; kAbsent where there is neither. How many rows lost their slot.
+int64_t take_slots(const RowCacheState& cache, uint32_t limit, TensorView<int32_t, 1> slots);
+
+// Gives the slot to `host_row` and stamps it.
+void assign(const RowCacheState& cache, int32_t slot, int64_t host_row, uint32_t stamp);
 
 // Empties an owned slot and puts it on the free ring.
 void free_slot(const RowCacheState& cache, int32_t slot);

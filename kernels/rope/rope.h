@@ -9,9 +9,9 @@
 // asked (arXiv 2309.00071; dims slower than beta_slow rotations are divided by `factor`, faster
 // than beta_fast are kept, in between a linear ramp). Angles, cos and sin are computed in f64 and
 // rounded once, so that long contexts lose nothing; the rotation itself is f32. Rows may be strided
-// by head and by token, the last axis is contiguous. A token's bits depend on its values and
-// position only. Bytes: 8 per turned element; one sine and cosine per pair and token, shared by the
-// heads.
+// by head and by token, the last axis is contiguous. A token at a negative position (padding) is
+// left as it is. A token's bits depend on its values and position only. Bytes: 8 per turned
+// element; one sine and cosine per pair and token, shared by the heads.
 #pragma once
 
 #include <vector>

@@ -4,6 +4,7 @@
 
 #include "dhisparse/base.h"
 #include "dhisparse/device.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/rope/rope.h"
 
 namespace dhs {
@@ -45,6 +46,7 @@ void turn_half_split(const float* cosine, const float* sine, int64_t num_pairs, 
 }
 
 void turn_token(const RopeParams& params, int64_t token) {
+  if (params.positions(token) < 0) return;
   thread_local Turns turns;
   load_turns(params, params.positions(token), turns);
   const auto turn =
@@ -55,9 +57,7 @@ void turn_token(const RopeParams& params, int64_t token) {
   }
 }
 
-}  // namespace
-
-void launch_rope(const RopeParams& params, Stream /*stream*/) {
+void launch_rope_cpu(const RopeParams& params) {
   DHS_CHECK(params.rope_dim >= 0 && params.rope_dim % 2 == 0, "rope_dim ", params.rope_dim);
   DHS_CHECK(params.rope_dim <= params.x.sizes[2], "rope_dim ", params.rope_dim, " of ",
             params.x.sizes[2], " columns");
@@ -72,5 +72,9 @@ void launch_rope(const RopeParams& params, Stream /*stream*/) {
     for (int64_t token = begin; token < end; ++token) turn_token(params, token);
   });
 }
+
+}  // namespace
+
+DHS_LAUNCHER(launch_rope, RopeParams)
 
 }  // namespace dhs

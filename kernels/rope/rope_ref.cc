@@ -7,6 +7,7 @@ namespace dhs {
 void rope_ref(const RopeParams& params) {
   const bool is_interleaved = params.pairing == RopePairing::kInterleaved;
   for (int64_t token = 0; token < params.x.sizes[0]; ++token) {
+    if (params.positions(token) < 0) continue;
     for (int64_t head = 0; head < params.x.sizes[1]; ++head) {
       for (int64_t i = 0; i < params.rope_dim / 2; ++i) {
         const double angle = params.positions(token) * params.inverse_frequency[i];

@@ -7,16 +7,17 @@
 //   min_p: keep tokens with probability >= min_p * the largest probability.
 // Descending order is by logit, ties to the lowest id; every filter keeps a prefix of it. The draw
 // inverts the cumulative sum over the kept prefix at u = uniform(seed, sequence_idx, position).
-// Exponentials in f32 (relative error 2e-7), sums in f64. u is a counter-based hash
-// (Philox4x32-10), so a draw depends on its row and key only: not on the batch, the step,
-// preemption or threads. logprob reports log softmax of the raw logits (before temperature, after
-// the masks).
+// Exponentials in f32 (relative error 2e-7), sums in f64 (CUDA: in integers of 2^-41, which need no
+// order). u is a counter-based hash (Philox4x32-10), so a draw depends on its row and key only: not
+// on the batch, the step, preemption or threads. logprob reports log softmax of the raw logits
+// (before temperature, after the masks).
 //
 // Any logits are legal: NaN counts as -inf, +inf as the largest float. A row that leaves nothing to
 // draw (everything masked or NaN) gives token 0 with logprob -inf. Zero rows are legal.
 // Cost: a few passes over the vocabulary, no sort: a histogram over the leading bits of the logits
-// finds the few tokens near a cut, and only those are sorted. Scratch per thread: 8 bytes per
-// vocabulary entry and 768 KiB.
+// finds the few tokens near a cut, and only those are sorted. Scratch per thread of the CPU
+// version: 8 bytes per vocabulary entry and 768 KiB. The CUDA version takes vocabularies of at most
+// 2^18 tokens and lists at most 1024 top tokens.
 #pragma once
 
 #include "dhisparse/stream.h"
@@ -31,9 +32,10 @@ struct RowSampling {         // what one row asks for; validated above
   int32_t top_k = 0;         // 0: off
   uint64_t seed = 0;
   uint32_t sequence_idx = 0;
-  uint32_t position = 0;                   // of the token being drawn
-  int32_t num_logprobs = 0;                // alternatives wanted beside the drawn token
-  const int32_t* masked_tokens = nullptr;  // tokens that may not be drawn (min_tokens masks EOS)
+  uint32_t position = 0;     // of the token being drawn
+  int32_t num_logprobs = 0;  // alternatives wanted beside the drawn token
+  // Tokens that may not be drawn (min_tokens masks EOS), in the memory that the logits are in.
+  const int32_t* masked_tokens = nullptr;
   int32_t num_masked_tokens = 0;
 };
 

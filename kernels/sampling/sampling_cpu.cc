@@ -5,6 +5,7 @@
 
 #include "dhisparse/base.h"
 #include "dhisparse/device.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/sampling/descending_order.h"
 #include "kernels/sampling/philox.h"
 #include "kernels/sampling/sampling.h"
@@ -134,16 +135,7 @@ void sample_row(const BatchSamplingParams& params, int64_t row_idx) {
   write_top_tokens(params, row_idx, log_total, scratch);
 }
 
-}  // namespace
-
-double uniform(uint64_t seed, uint32_t sequence_idx, uint32_t position) {
-  const PhiloxBlock block =
-      philox4x32_10({{position, sequence_idx, 0, 0}}, static_cast<uint32_t>(seed),
-                    static_cast<uint32_t>(seed >> 32));
-  return block.word[0] * 0x1p-32;
-}
-
-void launch_sampling(const BatchSamplingParams& params, Stream /*stream*/) {
+void launch_sampling_cpu(const BatchSamplingParams& params) {
   const int64_t num_rows = params.logits.sizes[0];
   const int64_t vocab_size = params.logits.sizes[1];
   if (num_rows == 0) return;
@@ -158,5 +150,13 @@ void launch_sampling(const BatchSamplingParams& params, Stream /*stream*/) {
     for (int64_t row = begin; row < end; ++row) sample_row(params, row);
   });
 }
+
+}  // namespace
+
+double uniform(uint64_t seed, uint32_t sequence_idx, uint32_t position) {
+  return philox_uniform(seed, sequence_idx, position);
+}
+
+DHS_LAUNCHER(launch_sampling, BatchSamplingParams)
 
 }  // namespace dhs

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "dhisparse/base.h"
+#include "kernels/cuda/dispatch.h"
 #include "kernels/kv_row/scratch.h"
 #include "kernels/sparse_attention/sparse_attention_tables.h"
 
@@ -68,7 +70,7 @@ TileRows find_rows(const SparseAttentionParams& params, int64_t t, int64_t first
   TileRows tile;
   tile.count = static_cast<int32_t>(std::clamp<int64_t>(end - first, 0, kAttentionTileRows));
   for (int32_t i = 0; i < tile.count; ++i) {
-    tile.rows[i] = params.records.at(params.slots(t, first + i)) + params.row_offset;
+    tile.rows[i] = selected_row(params, t, first + i);
   }
   return tile;
 }
@@ -140,6 +142,22 @@ void attend_piece(const AttentionTable& table, const SparseAttentionParams& para
   write_output(params, piece, heads, table.lanes);
 }
 
+// Writes the rows that fused retrieval fetched to their slots. Nobody else touches these slots:
+// every entry that misses reads the host block.
+void fill_slots(const SparseAttentionParams& params) {
+  if (params.fetch.miss_of.data == nullptr) return;
+  const auto bytes = static_cast<size_t>(params.layout.row_bytes());
+  parallel_for(params.slots.sizes[0], 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      for (int64_t i = 0; i < params.slots.sizes[1]; ++i) {
+        if (!fills_slot(params, t, i)) continue;
+        std::byte* slot = params.records.at(params.slots(t, i)) + params.row_offset;
+        std::memcpy(slot, selected_row(params, t, i), bytes);
+      }
+    }
+  });
+}
+
 // Decoding a row once for all heads is cheapest; heads are split only to give every thread work. A
 // head's bits do not depend on the split.
 int64_t vectors_per_piece(int64_t num_rows, int64_t num_vectors, int64_t lanes) {
@@ -172,6 +190,7 @@ AttentionTable attention_table(CpuIsa isa, const RowLayout& layout) {
 
 void launch_sparse_attention_with(const AttentionTable& table,
                                   const SparseAttentionParams& params) {
+  fill_slots(params);
   const int64_t num_rows = params.out.sizes[0];
   const int64_t num_vectors = ceil_div(params.out.sizes[1], table.lanes);
   if (num_rows == 0 || num_vectors == 0) return;
@@ -186,8 +205,14 @@ void launch_sparse_attention_with(const AttentionTable& table,
   });
 }
 
-void launch_sparse_attention(const SparseAttentionParams& params, Stream) {
+namespace {
+
+void launch_sparse_attention_cpu(const SparseAttentionParams& params) {
   launch_sparse_attention_with(attention_table(cpu_isa(), params.layout), params);
 }
+
+}  // namespace
+
+DHS_LAUNCHER(launch_sparse_attention, SparseAttentionParams)
 
 }  // namespace dhs

@@ -15,7 +15,7 @@ Rows decode_selected(const SparseAttentionParams& params, int64_t t) {
   Rows rows;
   for (int64_t i = 0; i < params.slots.sizes[1] && params.slots(t, i) >= 0; ++i) {
     std::vector<float> row(static_cast<size_t>(params.layout.latent_dim + params.layout.rope_dim));
-    decode_row(params.layout, params.records.at(params.slots(t, i)) + params.row_offset, row.data(),
+    decode_row(params.layout, selected_row(params, t, i), row.data(),
                row.data() + params.layout.latent_dim);
     rows.push_back(std::move(row));
   }

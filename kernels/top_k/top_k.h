@@ -4,7 +4,8 @@
 // equal scores the lowest positions win. Written in ascending order of position, then padded with
 // -1. -0.0 equals +0.0 and any NaN counts as -infinity. A set and its order are fully determined by
 // the scores, so later sums over the selection are too. The last axes are contiguous. Cost:
-// O(visible) (radix select), no sort of scores.
+// O(visible) (radix select), no sort of scores; on CUDA 16 bytes per visible score, in four reads,
+// and a grid that depends on the number of rows and the width of `scores` only.
 #pragma once
 
 #include "dhisparse/stream.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cuda/dispatch.h"
 #include "kernels/kv_row/scratch.h"
 #include "kernels/top_k/top_k_tables.h"
 
@@ -181,8 +182,10 @@ void launch_top_k_with(const TopKTable& table, const TopKParams& params) {
   });
 }
 
-void launch_top_k(const TopKParams& params, Stream) {
+static void launch_top_k_cpu(const TopKParams& params) {
   launch_top_k_with(top_k_table(cpu_isa()), params);
 }
+
+DHS_LAUNCHER(launch_top_k, TopKParams)
 
 }  // namespace dhs

@@ -1,49 +1,24 @@
 #include "cpu_device.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstring>
 
 #include "dhisparse/base.h"
-#include "memory_limit.h"
+#include "host_memory.h"
 
 namespace dhs {
 namespace {
 
-constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+// Work is done when a launch returns: there is nothing to wait for.
+class PassedEvent final : public Event {
+ public:
+  void record(Stream) override {}
+  void block(Stream) override {}
+  bool is_done() const override { return true; }
+  void synchronize() override {}
+};
 
-void unmap(std::byte* data, int64_t bytes) { munmap(data, static_cast<size_t>(bytes)); }
-
-// Touches one byte of every page, so that the step loop never meets a page fault.
-void touch(std::byte* data, int64_t bytes) {
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  parallel_for(ceil_div(bytes, page), 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      reinterpret_cast<volatile std::byte*>(data)[i * page] = std::byte{0};
-    }
-  });
-}
-
-absl::StatusOr<MemoryRange> reserve(int64_t bytes, const char* what) {
-  DHS_CHECK(bytes >= 0, what, " of ", bytes, " bytes");
-  if (bytes == 0) return MemoryRange();
-  const int64_t available = available_memory_bytes();
-  if (bytes > available) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        what, " of ", bytes, " bytes asked for, ", available,
-        " bytes available to this process; lower device.memory or host.pool, or free memory"));
-  }
-  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(what, " of ", bytes, " bytes: ", std::strerror(errno)));
-  }
-  if (bytes >= kHugePageBytes) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  touch(static_cast<std::byte*>(data), bytes);
-  return MemoryRange(static_cast<std::byte*>(data), bytes, unmap);
+[[noreturn]] void no_graphs() {
+  check_failed(__FILE__, __LINE__, "has_graphs()", "the CPU backend has no graphs");
 }
 
 }  // namespace
@@ -55,11 +30,25 @@ std::string CpuDevice::description() const {
 }
 
 absl::StatusOr<MemoryRange> CpuDevice::allocate(int64_t bytes) {
-  return reserve(bytes, "device memory");
+  return reserve_host_memory(bytes, "device memory");
 }
 
 absl::StatusOr<MemoryRange> CpuDevice::allocate_host(int64_t bytes) {
-  return reserve(bytes, "host memory");
+  return reserve_host_memory(bytes, "host memory");
 }
+
+std::unique_ptr<Event> CpuDevice::make_event() { return std::make_unique<PassedEvent>(); }
+
+void CpuDevice::copy(void* to, const void* from, int64_t bytes, Stream) {
+  if (bytes != 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+void CpuDevice::fill(void* to, std::byte value, int64_t bytes, Stream) {
+  if (bytes != 0) std::memset(to, static_cast<int>(value), static_cast<size_t>(bytes));
+}
+
+void CpuDevice::begin_capture() { no_graphs(); }
+std::unique_ptr<Graph> CpuDevice::end_capture() { no_graphs(); }
+void CpuDevice::launch(const Graph&) { no_graphs(); }
 
 }  // namespace dhs

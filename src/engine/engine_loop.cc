@@ -159,7 +159,7 @@ void EngineLoop::run() {
   while (true) {
     take_submissions();
     std::vector<RequestUpdate> updates = apply_controls();
-    if (stopping_ && scheduler_.idle()) {
+    if (stopping_ && scheduler_.idle() && in_flight_.empty()) {
       count(updates);
       publish_state();
       deliver(updates);
@@ -182,7 +182,7 @@ void EngineLoop::take_submissions() {
     ++state_.queued_requests;
     state_.queued_tokens += num_tokens;
   };
-  if (scheduler_.idle() && !has_freed_memory_) {
+  if (scheduler_.idle() && !has_freed_memory_ && in_flight_.empty()) {
     if (auto submit = submissions_.pop()) enqueue(*std::move(submit));
   }
   while (auto submit = submissions_.try_pop()) enqueue(*std::move(submit));
@@ -209,28 +209,38 @@ std::vector<RequestUpdate> EngineLoop::apply_controls() {
   return updates;
 }
 
-// One step; with nothing left to compute it still returns freed memory to its owners.
+// Plans and submits one step, then collects the oldest, unless the device may have another one
+// queued behind it. With nothing left to compute, a step still returns freed memory to its owners.
 void EngineLoop::step(std::vector<RequestUpdate> updates) {
-  const StepPlan plan = scheduler_.plan(absl::Now(), updates);
+  in_flight_.push_back(scheduler_.plan(absl::Now(), updates));
+  const StepPlan& plan = in_flight_.back();
   totals_.peak_running_requests = std::max(totals_.peak_running_requests, scheduler_.num_running());
-  const absl::StatusOr<StepResult> result = executor_->execute(plan);
-  if (result.ok()) {
-    scheduler_.commit(plan, *result, updates);
-    for (const SequenceWork& work : plan.work) totals_.prompt_tokens += work.num_prompt_tokens;
-  } else {
-    fail_step(plan, result.status(), updates);
-  }
   totals_.steps += plan.work.empty() ? 0 : 1;
   has_freed_memory_ = !plan.work.empty();
+  const bool is_last = plan.work.empty();
+  executor_->submit(plan);
+  while (!in_flight_.empty() && (is_last || std::ssize(in_flight_) >= executor_->max_in_flight())) {
+    collect_step(updates);
+  }
   // The state first: who hears that a request finished may look at once.
   count(updates);
   publish_state();
   deliver(updates);
 }
 
+void EngineLoop::collect_step(std::vector<RequestUpdate>& updates) {
+  const StepPlan plan = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  const absl::StatusOr<StepResult> result = executor_->collect();
+  if (!result.ok()) return fail_step(plan, result.status(), updates);
+  scheduler_.commit(plan, *result, updates);
+  for (const SequenceWork& work : plan.work) totals_.prompt_tokens += work.num_prompt_tokens;
+}
+
 void EngineLoop::fail_step(const StepPlan& plan, const absl::Status& error,
                            std::vector<RequestUpdate>& updates) {
   log_error("engine: step ", plan.step.value, " failed: ", error.ToString());
+  scheduler_.abandon(plan);
   for (const SequenceWork& work : plan.work) {
     auto update = scheduler_.finish(work.request, FinishReason::kError, error);
     if (update.has_value()) updates.push_back(*std::move(update));

@@ -4,6 +4,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <thread>
 
@@ -49,6 +50,7 @@ class EngineLoop final : public Engine {
   void take_submissions();
   std::vector<RequestUpdate> apply_controls();
   void step(std::vector<RequestUpdate> updates);
+  void collect_step(std::vector<RequestUpdate>& updates);
   void fail_step(const StepPlan& plan, const absl::Status& error,
                  std::vector<RequestUpdate>& updates);
   void count(const std::vector<RequestUpdate>& updates);
@@ -81,7 +83,8 @@ class EngineLoop final : public Engine {
   std::unique_ptr<Executor> executor_;
   Scheduler scheduler_;
   absl::flat_hash_map<RequestId, std::shared_ptr<TokenSink>> sinks_;
-  EngineState totals_;  // counters that the loop keeps
+  std::deque<StepPlan> in_flight_;  // submitted, not collected
+  EngineState totals_;              // counters that the loop keeps
   bool stopping_ = false;
   bool has_freed_memory_ = false;  // the store does not know yet: one more step is due
 

@@ -2,139 +2,151 @@
 
 #include <algorithm>
 
-namespace dhs {
+#include "kernels/feed_tokens/feed_tokens.h"
 
-ModelExecutor::ModelExecutor(std::unique_ptr<Device> device, std::unique_ptr<KvStore> store,
-                             std::unique_ptr<TargetModel> model, const EngineConfig& config)
-    : device_(std::move(device)), store_(std::move(store)), model_(std::move(model)) {
-  const int64_t max_rows = config.scheduler.max_batched_tokens;
-  const int64_t max_draws = config.scheduler.max_running;
-  tokens_.reserve(max_rows);
-  positions_.reserve(max_rows);
-  sequence_of_row_.reserve(max_rows);
-  logit_rows_.reserve(max_draws);
-  row_sampling_.reserve(max_draws);
-  drawn_.reserve(max_draws);
-  drawn_logprobs_.reserve(max_draws);
-  top_tokens_.reserve(max_draws * config.limits.max_logprobs);
-  top_logprobs_.reserve(max_draws * config.limits.max_logprobs);
+namespace dhs {
+namespace {
+
+// A bucket's first steps run without a graph: they load and set up the kernels that it captures.
+constexpr int kPlainSteps = 1;
+constexpr int64_t kNoBucket = 0;
+
+// Every batch of up to 8 sequences has its own graph; above, one in eight.
+int64_t bucket_size(int64_t num_rows) { return num_rows <= 8 ? num_rows : round_up(num_rows, 8); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelExecutor>> ModelExecutor::create(Parts parts,
+                                                                     const EngineConfig& config,
+                                                                     int64_t max_context) {
+  const auto num_stops = std::ssize(parts.model->description().eos_token_ids);
+  const BatchLimits limits{.max_rows = config.scheduler.max_batched_tokens,
+                           .max_sequences = config.scheduler.max_running,
+                           .max_num_blocks = ceil_div(max_context, kHostBlockTokens),
+                           .max_logprobs = config.limits.max_logprobs,
+                           .max_masked = config.limits.max_stop_token_ids + num_stops};
+  DHS_ASSIGN_OR_RETURN(BatchTables tables, BatchTables::create(*parts.device, limits));
+  auto executor =
+      std::unique_ptr<ModelExecutor>(new ModelExecutor(std::move(parts), std::move(tables)));
+  executor->parts_.store->queue_report(0);  // what describe() shows before the first step
+  executor->parts_.device->synchronize();
+  return executor;
 }
 
-absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
-  store_->apply(plan.retired_blocks, plan.chunk_moves);
-  StepResult result;
-  if (plan.work.empty()) return result;
-  lay_out_batch(plan);
-  const TokenBatch step = batch();
-  store_->begin_step(step.rows);
-  model_->forward(step, *store_, nullptr);
-  result.sequences.resize(plan.work.size());
-  for (size_t i = 0; i < plan.work.size(); ++i) {
-    result.sequences[i].rows_selected = store_->selected_of_sequence()[i];
-    result.sequences[i].rows_fetched = store_->missed_of_sequence()[i];
+ModelExecutor::ModelExecutor(Parts parts, BatchTables tables)
+    : parts_(std::move(parts)), tables_(std::move(tables)) {
+  // On the CPU a step is done when it is queued: nothing runs beside the host.
+  if (parts_.device->kind() == BackendKind::kCuda) max_in_flight_ = 2;
+  for (auto& event : done_) event = parts_.device->make_event();
+}
+
+ModelExecutor::~ModelExecutor() { parts_.device->synchronize(); }
+
+void ModelExecutor::submit(const StepPlan& plan) {
+  DHS_CHECK(std::ssize(in_flight_) < max_in_flight_, in_flight_.size(), " steps are in flight");
+  parts_.store->apply(plan.retired_blocks, plan.chunk_moves);
+  const int place = next_place_;
+  next_place_ = 1 - next_place_;
+  if (!plan.work.empty()) run_rows(plan);
+  tables_.queue_results(place);
+  parts_.store->queue_report(place);
+  done_[place]->record(parts_.device->stream());
+  remember(plan, place);
+}
+
+// The bucket of a step that can be captured: one token of every sequence, each drawing the next.
+int64_t ModelExecutor::bucket_of(const StepPlan& plan) const {
+  if (!parts_.device->has_graphs()) return kNoBucket;
+  const bool is_decode = std::all_of(plan.work.begin(), plan.work.end(), [](const auto& work) {
+    return work.tokens.size() == 1 && work.wants_token;
+  });
+  if (!is_decode) return kNoBucket;
+  const int64_t rows = bucket_size(std::ssize(plan.work));
+  return rows <= tables_.limits().max_sequences ? rows : kNoBucket;
+}
+
+void ModelExecutor::run_rows(const StepPlan& plan) {
+  const int64_t bucket_rows = bucket_of(plan);
+  int64_t num_rows = 0;
+  for (const SequenceWork& work : plan.work) num_rows += std::ssize(work.tokens);
+  tables_.lay_out(plan, std::max(num_rows, bucket_rows));
+  const bool is_fused = parts_.store->choose_retrieval(tables_.num_rows());
+  if (bucket_rows == kNoBucket || !parts_.store->fits_one_pass(tables_.batch().rows)) {
+    return launch_rows();
   }
-  draw(plan, result);
+  Bucket& bucket = buckets_[{bucket_rows, is_fused}];
+  if (bucket.num_plain_steps < kPlainSteps) {
+    ++bucket.num_plain_steps;
+    return launch_rows();
+  }
+  if (bucket.graph == nullptr) {
+    parts_.device->begin_capture();
+    launch_rows();
+    bucket.graph = parts_.device->end_capture();
+  }
+  parts_.device->launch(*bucket.graph);
+  ++num_graph_launches_;
+}
+
+// Everything a step computes: no host work depends on its data, so it can be captured.
+void ModelExecutor::launch_rows() {
+  const TraceRange trace("step");
+  launch_feed_tokens(
+      {.drawn = tables_.drawn(), .draw_of_row = tables_.draw_of_row(), .tokens = tables_.tokens()},
+      parts_.device->stream());
+  const TokenBatch batch = tables_.batch();
+  parts_.store->begin_step(batch.rows);
+  parts_.model->forward(batch, *parts_.store, nullptr);
+  launch_sampling(tables_.sampling(parts_.model->logits()), parts_.device->stream());
+}
+
+void ModelExecutor::remember(const StepPlan& plan, int place) {
+  InFlight step;
+  step.place = place;
+  int32_t num_draws = 0;
+  for (const SequenceWork& work : plan.work) {
+    step.sequence_rows.push_back(work.memory->index());
+    std::optional<Draw> draw;
+    if (work.wants_token) draw = Draw{num_draws++, work.sampling->num_top_logprobs};
+    step.draws.push_back(draw);
+  }
+  in_flight_.push_back(std::move(step));
+}
+
+absl::StatusOr<StepResult> ModelExecutor::collect() {
+  DHS_CHECK(!in_flight_.empty(), "no step is in flight");
+  const InFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  done_[step.place]->synchronize();
+  collected_place_ = step.place;
+  parts_.store->learn(step.place);
+  StepResult result;
+  result.sequences.resize(step.draws.size());
+  for (size_t i = 0; i < step.draws.size(); ++i) {
+    SequenceResult& sequence = result.sequences[i];
+    const KvStore& store = *parts_.store;
+    sequence.rows_selected = store.selected_of_sequence(step.place, step.sequence_rows[i]);
+    sequence.rows_fetched = store.missed_of_sequence(step.place, step.sequence_rows[i]);
+    const std::optional<Draw>& draw = step.draws[i];
+    if (!draw.has_value()) continue;
+    sequence.tokens.push_back(tables_.result(step.place, draw->draw, draw->num_logprobs));
+  }
   return result;
 }
 
-void ModelExecutor::lay_out_batch(const StepPlan& plan) {
-  tokens_.clear();
-  positions_.clear();
-  sequence_of_row_.clear();
-  logit_rows_.clear();
-  max_num_blocks_ = 0;
-  for (const SequenceWork& work : plan.work) {
-    const auto sequence = static_cast<int32_t>(&work - plan.work.data());
-    for (size_t i = 0; i < work.tokens.size(); ++i) {
-      tokens_.push_back(work.tokens[i]);
-      positions_.push_back(work.first_position + static_cast<int32_t>(i));
-      sequence_of_row_.push_back(sequence);
-    }
-    if (work.wants_token) logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
-    const int64_t num_tokens = work.first_position + static_cast<int64_t>(work.tokens.size());
-    max_num_blocks_ = std::max(max_num_blocks_, ceil_div(num_tokens, kHostBlockTokens));
-  }
-  block_table_.assign(plan.work.size() * max_num_blocks_, -1);
-  item_table_.assign(plan.work.size() * max_num_blocks_, -1);
-  for (size_t sequence = 0; sequence < plan.work.size(); ++sequence) {
-    const SequenceMemory& memory = *plan.work[sequence].memory;
-    const auto count = std::min<int64_t>(max_num_blocks_, std::ssize(memory.blocks()));
-    for (int64_t i = 0; i < count; ++i) {
-      block_table_[sequence * max_num_blocks_ + i] = memory.blocks()[i].value;
-      item_table_[sequence * max_num_blocks_ + i] = memory.index_items()[i];
-    }
-  }
-}
-
-TokenBatch ModelExecutor::batch() const {
-  const auto num_rows = std::ssize(tokens_);
-  const int64_t num_sequences = std::ssize(block_table_) / max_num_blocks_;
-  return {.tokens = view(tokens_.data(), num_rows),
-          .rows = {.sequence_of_row = view(sequence_of_row_.data(), num_rows),
-                   .positions = view(positions_.data(), num_rows),
-                   .block_table = view(block_table_.data(), num_sequences, max_num_blocks_),
-                   .item_table = view(item_table_.data(), num_sequences, max_num_blocks_)},
-          .logit_rows = view(logit_rows_.data(), std::ssize(logit_rows_))};
-}
-
-void ModelExecutor::draw(const StepPlan& plan, StepResult& result) {
-  row_sampling_.clear();
-  int64_t most_logprobs = 0;
-  for (const SequenceWork& work : plan.work) {
-    if (!work.wants_token) continue;
-    const SamplingParams& sampling = *work.sampling;
-    row_sampling_.push_back(
-        {.temperature = sampling.temperature,
-         .top_p = sampling.top_p,
-         .min_p = sampling.min_p,
-         .top_k = sampling.top_k,
-         .seed = work.seed,
-         .sequence_idx = 0,
-         .position = static_cast<uint32_t>(work.first_position + work.tokens.size()),
-         .num_logprobs = sampling.num_top_logprobs,
-         .masked_tokens = work.masked_tokens.data(),
-         .num_masked_tokens = static_cast<int32_t>(work.masked_tokens.size())});
-    most_logprobs = std::max<int64_t>(most_logprobs, sampling.num_top_logprobs);
-  }
-  const auto num_draws = std::ssize(row_sampling_);
-  drawn_.resize(num_draws);
-  drawn_logprobs_.resize(num_draws);
-  top_tokens_.resize(num_draws * most_logprobs);
-  top_logprobs_.resize(num_draws * most_logprobs);
-  launch_sampling({.logits = model_->logits(),
-                   .rows = view<const RowSampling>(row_sampling_.data(), num_draws),
-                   .tokens = view(drawn_.data(), num_draws),
-                   .logprobs = view(drawn_logprobs_.data(), num_draws),
-                   .top_tokens = view(top_tokens_.data(), num_draws, most_logprobs),
-                   .top_logprobs = view(top_logprobs_.data(), num_draws, most_logprobs)},
-                  device_->stream());
-  device_->synchronize();
-
-  int64_t drawn = 0;
-  for (size_t i = 0; i < plan.work.size(); ++i) {
-    if (!plan.work[i].wants_token) continue;
-    TokenOutput output{drawn_[drawn], drawn_logprobs_[drawn], {}};
-    for (int64_t j = 0; j < plan.work[i].sampling->num_top_logprobs; ++j) {
-      const int64_t at = drawn * most_logprobs + j;
-      if (top_tokens_[at] >= 0) output.top.push_back({top_tokens_[at], top_logprobs_[at]});
-    }
-    result.sequences[i].tokens.push_back(std::move(output));
-    ++drawn;
-  }
-}
-
 void ModelExecutor::describe(EngineState& state) const {
-  state.device = device_->description();
-  const KvGeometry& geometry = store_->geometry();
+  state.device = parts_.device->description();
+  const KvStore& store = *parts_.store;
+  const KvGeometry& geometry = store.geometry();
   state.groups.resize(geometry.groups.size());
   for (size_t g = 0; g < geometry.groups.size(); ++g) {
-    const RowCacheCounters& counters = store_->counters()[g];
+    const RowCacheCounters counters = store.counters(collected_place_, g);
     GroupState& group = state.groups[g];
     group.first_layer = geometry.groups[g].first_layer;
     group.num_layers = geometry.groups[g].num_layers;
     group.record_bytes = geometry.groups[g].record_bytes;
-    group.capacity_rows = store_->capacity_rows(g);
-    group.resident_rows = store_->resident_rows(g);
+    group.capacity_rows = store.capacity_rows(g);
+    group.resident_rows = store.resident_rows(collected_place_, g);
     group.rows_selected = counters.resolve.selected;
     group.rows_hit = counters.resolve.hit;
     group.rows_missed = counters.resolve.missed;

@@ -1,50 +1,76 @@
 // Runs steps on a device: batch tables, forward pass, draws.
+//
+// Decode steps are captured once per batch bucket, where the device has graphs and every row cache
+// can take the step in one pass: replaying needs no host work but the tables.
 #pragma once
 
+#include <array>
+#include <deque>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "dhisparse/device.h"
 #include "dhisparse/model.h"
 #include "dhisparse/store.h"
+#include "engine/batch_tables.h"
 #include "engine/executor.h"
-#include "kernels/sampling/sampling.h"
 
 namespace dhs {
 
 class ModelExecutor final : public Executor {
  public:
-  ModelExecutor(std::unique_ptr<Device> device, std::unique_ptr<KvStore> store,
-                std::unique_ptr<TargetModel> model, const EngineConfig& config);
+  struct Parts {
+    std::unique_ptr<Device> device;
+    std::unique_ptr<KvStore> store;
+    std::unique_ptr<TargetModel> model;
+  };
+  static absl::StatusOr<std::unique_ptr<ModelExecutor>> create(Parts parts,
+                                                               const EngineConfig& config,
+                                                               int64_t max_context);
+  ~ModelExecutor() override;
 
-  absl::StatusOr<StepResult> execute(const StepPlan& plan) override;
+  int max_in_flight() const override { return max_in_flight_; }
+  void submit(const StepPlan& plan) override;
+  absl::StatusOr<StepResult> collect() override;
   void describe(EngineState& state) const override;
 
-  // For tests: bytes of both tiers, and taps on the next forward passes.
-  KvStore& store() { return *store_; }
+  // For tests: bytes of both tiers.
+  KvStore& store() { return *parts_.store; }
+  int64_t num_graph_launches() const { return num_graph_launches_; }
 
  private:
-  void lay_out_batch(const StepPlan& plan);
-  void draw(const StepPlan& plan, StepResult& result);
-  TokenBatch batch() const;
+  struct Draw {
+    int32_t draw = 0;  // number of the step's draw
+    int32_t num_logprobs = 0;
+  };
+  struct InFlight {                          // what collect() needs to know of a queued step
+    int place = 0;                           // of its results, and of its report
+    std::vector<int32_t> sequence_rows;      // of the tables, by work
+    std::vector<std::optional<Draw>> draws;  // by work
+  };
+  struct Bucket {
+    int num_plain_steps = 0;
+    std::unique_ptr<Graph> graph;
+  };
 
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<KvStore> store_;
-  std::unique_ptr<TargetModel> model_;
+  ModelExecutor(Parts parts, BatchTables tables);
 
-  // Tables of one step, kept to reuse their memory.
-  int64_t max_num_blocks_ = 0;  // widest block table of the step
-  std::vector<TokenId> tokens_;
-  std::vector<int32_t> positions_;
-  std::vector<int32_t> sequence_of_row_;
-  std::vector<int32_t> block_table_;
-  std::vector<int32_t> item_table_;
-  std::vector<int32_t> logit_rows_;
-  std::vector<RowSampling> row_sampling_;
-  std::vector<TokenId> drawn_;
-  std::vector<float> drawn_logprobs_;
-  std::vector<int32_t> top_tokens_;
-  std::vector<float> top_logprobs_;
+  int64_t bucket_of(const StepPlan& plan) const;
+  void run_rows(const StepPlan& plan);
+  void launch_rows();
+  void remember(const StepPlan& plan, int place);
+
+  Parts parts_;
+  BatchTables tables_;
+  int max_in_flight_ = 1;
+  std::array<std::unique_ptr<Event>, 2> done_;  // by place
+  std::deque<InFlight> in_flight_;
+  int next_place_ = 0;
+  int collected_place_ = 0;
+  std::map<std::pair<int64_t, bool>, Bucket> buckets_;  // by number of rows and retrieval
+  int64_t num_graph_launches_ = 0;
 };
 
 }  // namespace dhs

@@ -62,6 +62,8 @@ absl::StatusOr<EnginePlan> make_plan(const EngineConfig& config) {
   plan.layout.row = {config.kv.row_format, plan.model.latent_dim, plan.model.rope_dim};
   plan.layout.index_key = {config.kv.index_format, plan.model.index_dim, kHostBlockTokens};
   plan.layout.max_query_rows = config.scheduler.max_batched_tokens;
+  plan.layout.max_sequences = config.scheduler.max_running;
+  plan.layout.num_heads = plan.model.num_heads;
   plan.geometry = make_geometry(plan.model.layers_per_group, plan.layout.row.row_bytes(),
                                 plan.layout.index_key.page_bytes(), plan.model.top_k);
   plan.capacity.chunk_bytes = config.device.chunk_bytes;
@@ -123,8 +125,9 @@ absl::StatusOr<std::unique_ptr<Engine>> start_engine(const EngineConfig& config)
                  .longest_request = longest,
                  .vocab_size = plan.model.vocab_size,
                  .eos_token_ids = plan.model.eos_token_ids};
-  auto executor = std::make_unique<ModelExecutor>(std::move(device), std::move(store),
-                                                  std::move(model), config);
+  DHS_ASSIGN_OR_RETURN(
+      auto executor, ModelExecutor::create({std::move(device), std::move(store), std::move(model)},
+                                           config, plan.max_context));
   return std::make_unique<EngineLoop>(config, std::move(info), std::move(kv), std::move(executor));
 }
 

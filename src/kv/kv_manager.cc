@@ -27,6 +27,8 @@ SequenceMemory::SequenceMemory(SequenceMemory&& other) noexcept { *this = std::m
 
 SequenceMemory& SequenceMemory::operator=(SequenceMemory&& other) noexcept {
   std::swap(manager_, other.manager_);
+  std::swap(index_, other.index_);
+  std::swap(admission_, other.admission_);
   std::swap(max_tokens_, other.max_tokens_);
   std::swap(blocks_, other.blocks_);
   std::swap(index_items_, other.index_items_);
@@ -114,6 +116,11 @@ std::optional<SequenceMemory> KvManager::admit(int64_t max_tokens) {
 
   SequenceMemory memory;
   memory.manager_ = this;
+  const auto free_index = std::find(index_is_held_.begin(), index_is_held_.end(), false);
+  memory.index_ = static_cast<int32_t>(free_index - index_is_held_.begin());
+  if (free_index == index_is_held_.end()) index_is_held_.push_back(false);
+  index_is_held_[memory.index_] = true;
+  memory.admission_ = ++num_admissions_;
   memory.max_tokens_ = max_tokens;
   memory.index_items_ = index_->allocate(blocks);
   memory.blocks_.assign(free_blocks_.rbegin(), free_blocks_.rbegin() + blocks);
@@ -126,6 +133,8 @@ std::optional<SequenceMemory> KvManager::admit(int64_t max_tokens) {
 }
 
 void KvManager::release(SequenceMemory& memory) {
+  DHS_CHECK(index_is_held_[memory.index_], "request index ", memory.index_, " released twice");
+  index_is_held_[memory.index_] = false;
   required_rows_ -= required_rows(memory.max_tokens_);
   context_rows_ -= memory.max_tokens_;
   DHS_CHECK(required_rows_ >= 0 && context_rows_ >= 0, "more memory released than reserved");

@@ -26,17 +26,19 @@ struct Columns {
 };
 
 void tap(const AttentionContext& context, Tap point, int layer, TensorView<const float, 2> value) {
-  if (context.taps != nullptr) context.taps->on_tensor(point, layer, value);
+  if (context.taps == nullptr) return;
+  context.device.synchronize();
+  context.taps->on_tensor(point, layer, value);
 }
 
 void rotate(const AttentionContext& context, TensorView<float, 3> x, RopePairing pairing) {
   launch_rope({.x = x,
                .positions = context.rows.positions,
-               .inverse_frequency = context.rope_frequencies.data(),
+               .inverse_frequency = context.rope_frequencies,
                .rope_dim = context.config.qk_rope_dim,
                .pairing = pairing,
                .magnitude = static_cast<float>(context.config.rope_magnitude)},
-              context.stream);
+              context.stream());
 }
 
 TensorView<float, 3> as_one_head(const TensorView<float, 2>& x) {
@@ -52,12 +54,12 @@ void project(const AttentionContext& context, const PackedLayer& weights, int la
   const auto eps = static_cast<float>(config.latent_norm_eps);
   const int64_t width = columns.index_key + (weights.has_indexer ? config.index_dim : 0);
   launch_gemm({weights.down.get(), first_rows(ws.normed, n), slice(ws.down, n, 0, width)},
-              context.stream);
+              context.stream());
 
   const auto query = slice(ws.down, n, 0, config.q_lora_rank);
-  launch_rms_norm({query, weights.q_a_norm.data(), eps, query}, context.stream);
+  launch_rms_norm({query, weights.q_a_norm.data(), eps, query}, context.stream());
   const auto latent = slice(ws.down, n, columns.kv_latent, config.kv_lora_rank);
-  launch_rms_norm({latent, weights.kv_a_norm.data(), eps, latent}, context.stream);
+  launch_rms_norm({latent, weights.kv_a_norm.data(), eps, latent}, context.stream());
   const auto rope_key = slice(ws.down, n, columns.kv_rope, config.qk_rope_dim);
   rotate(context, as_one_head(rope_key), RopePairing::kInterleaved);
   tap(context, Tap::kLatent, layer, latent);
@@ -66,7 +68,7 @@ void project(const AttentionContext& context, const PackedLayer& weights, int la
   const int64_t up_width =
       columns.index_query +
       (weights.has_indexer ? int64_t{config.index_num_heads} * config.index_dim : 0);
-  launch_gemm({weights.up.get(), query, slice(ws.up, n, 0, up_width)}, context.stream);
+  launch_gemm({weights.up.get(), query, slice(ws.up, n, 0, up_width)}, context.stream());
   TensorView<float, 3> heads =
       split_heads(slice(ws.up, n, 0, columns.index_query), config.num_heads, config.qk_head_dim());
   heads.data += config.qk_nope_dim;
@@ -90,7 +92,7 @@ void prepare_indexer(const AttentionContext& context, const PackedLayer& weights
       config.indexer_rope_interleaved ? RopePairing::kInterleaved : RopePairing::kHalfSplit;
   const auto key = slice(ws.down, n, Columns(config).index_key, config.index_dim);
   launch_layer_norm({key, weights.key_norm_weight.data(), weights.key_norm_bias.data(), 1e-6f, key},
-                    context.stream);
+                    context.stream());
   rotate(context, as_one_head(key), pairing);
   const TensorView<float, 3> queries = index_queries(context);
   rotate(context, queries, pairing);
@@ -101,7 +103,7 @@ void prepare_indexer(const AttentionContext& context, const PackedLayer& weights
 
   launch_gemm(
       {weights.head_weights.get(), first_rows(ws.normed, n), first_rows(ws.head_weights, n)},
-      context.stream);
+      context.stream());
 }
 
 // Scores and top-k, a tile of query rows at a time: scores of a long context are large.
@@ -116,7 +118,7 @@ void select_rows(const AttentionContext& context, int layer) {
   const double scale = 1.0 / std::sqrt(double{1} * config.index_dim * config.index_num_heads);
   for (int64_t row = 0; row < num_rows; row += kScoreTileRows) {
     const int64_t n = std::min(kScoreTileRows, num_rows - row);
-    const auto visible = view<const int32_t>(ws.visible.data + row, n);
+    const auto visible = view<const int32_t>(kv.visible().data + row, n);
     const auto scores = first_rows(ws.scores, n);
     launch_index_score(
         {.layout = kv.layout().index_key,
@@ -133,13 +135,19 @@ void select_rows(const AttentionContext& context, int layer) {
          .visible = visible,
          .softmax_scale = static_cast<float>(scale),
          .scores = scores},
-        context.stream);
-    if (context.taps != nullptr) context.taps->on_scores(layer, row, scores);
+        context.stream());
+    if (context.taps != nullptr) {
+      context.device.synchronize();
+      context.taps->on_scores(layer, row, scores);
+    }
     launch_top_k({scores, visible, view(ws.selection.row(row), n, ws.selection.sizes[1])},
-                 context.stream);
+                 context.stream());
   }
   const auto selection = first_rows(ws.selection, num_rows);
-  if (context.taps != nullptr) context.taps->on_selection(layer, selection);
+  if (context.taps != nullptr) {
+    context.device.synchronize();
+    context.taps->on_selection(layer, selection);
+  }
   context.kv.select(group, selection);
 }
 
@@ -155,7 +163,8 @@ void attend(const AttentionContext& context, const PackedLayer& weights, int lay
       split_heads(first_rows(ws.query_latent, n), config.num_heads, config.kv_lora_rank);
   const auto attended =
       split_heads(first_rows(ws.attended, n), config.num_heads, config.kv_lora_rank);
-  launch_head_gemm({weights.absorb_key.data(), nope, query_latent}, context.stream);
+  launch_head_gemm({.weights = weights.absorb_key.get(), .a = nope, .out = query_latent},
+                   context.stream());
 
   for (int tile = 0; tile < context.kv.num_tiles(); ++tile) {
     const SelectedRows selected = context.kv.selected(layer, tile);
@@ -172,14 +181,17 @@ void attend(const AttentionContext& context, const PackedLayer& weights, int lay
                              .q_rope = rows_of(heads, config.qk_nope_dim, config.qk_rope_dim),
                              .slots = selected.slots,
                              .softmax_scale = static_cast<float>(config.softmax_scale),
+                             .fetch = {selected.miss_of, selected.orders, selected.host},
                              .out = rows_of(attended, 0, config.kv_lora_rank)},
-                            context.stream);
+                            context.stream());
   }
-  launch_head_gemm({weights.absorb_value.data(), attended,
-                    split_heads(first_rows(ws.values, n), config.num_heads, config.v_head_dim)},
-                   context.stream);
+  launch_head_gemm(
+      {.weights = weights.absorb_value.get(),
+       .a = attended,
+       .out = split_heads(first_rows(ws.values, n), config.num_heads, config.v_head_dim)},
+      context.stream());
   launch_gemm({weights.output.get(), first_rows(ws.values, n), first_rows(ws.sublayer_out, n)},
-              context.stream);
+              context.stream());
   tap(context, Tap::kAttentionOut, layer, first_rows(ws.sublayer_out, n));
 }
 

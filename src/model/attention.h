@@ -10,12 +10,13 @@ namespace dhs {
 // What every layer's attention of one forward pass shares.
 struct AttentionContext {
   const TargetConfig& config;
-  const std::vector<double>& rope_frequencies;
+  const double* rope_frequencies;  // device memory
   Workspace& ws;
   KvStore& kv;
   const QueryRows& rows;
+  Device& device;
   TapObserver* taps;  // may be null
-  Stream stream;
+  Stream stream() const { return device.stream(); }
 };
 
 // Reads ws.normed, leaves the output projection in ws.sublayer_out. The first layer of an index

@@ -1,7 +1,5 @@
 #include "model/mlp.h"
 
-#include <algorithm>
-
 #include "kernels/activation/activation.h"
 #include "kernels/expert_rows/expert_rows.h"
 #include "kernels/moe_router/moe_router.h"
@@ -9,15 +7,23 @@
 namespace dhs {
 namespace {
 
+struct SwigluRows {
+  TensorView<float, 2> gate_up;
+  TensorView<float, 2> activated;
+};
+
+SwigluRows swiglu_rows(const MlpContext& context, const PackedMlp& weights, int64_t n) {
+  return {view(context.ws.gate_up.data, n, 2 * weights.intermediate_dim),
+          view(context.ws.activated.data, n, weights.intermediate_dim)};
+}
+
 // out = down(silu(gate(in)) * up(in)), for any number of rows.
 void run_swiglu(const MlpContext& context, const PackedMlp& weights, TensorView<const float, 2> in,
                 TensorView<float, 2> out) {
-  const int64_t n = in.sizes[0];
-  const auto gate_up = slice(context.ws.gate_up, n, 0, 2 * weights.intermediate_dim);
-  const auto activated = slice(context.ws.activated, n, 0, weights.intermediate_dim);
-  launch_gemm({weights.gate_up.get(), in, gate_up}, context.stream);
-  launch_swiglu({gate_up, activated}, context.stream);
-  launch_gemm({weights.down.get(), activated, out}, context.stream);
+  const SwigluRows rows = swiglu_rows(context, weights, in.sizes[0]);
+  launch_gemm({weights.gate_up.get(), in, rows.gate_up}, context.stream());
+  launch_swiglu({rows.gate_up, rows.activated}, context.stream());
+  launch_gemm({weights.down.get(), rows.activated, out}, context.stream());
 }
 
 void route(const MlpContext& context, const PackedMoe& weights, int layer) {
@@ -25,7 +31,7 @@ void route(const MlpContext& context, const PackedMoe& weights, int layer) {
   Workspace& ws = context.ws;
   const int64_t n = context.num_rows;
   launch_gemm({weights.router.get(), first_rows(ws.normed, n), first_rows(ws.router_logits, n)},
-              context.stream);
+              context.stream());
   launch_moe_router({.logits = first_rows(ws.router_logits, n),
                      .correction_bias = weights.choice_bias.data(),
                      .num_groups = config.num_expert_groups,
@@ -34,46 +40,56 @@ void route(const MlpContext& context, const PackedMoe& weights, int layer) {
                      .scale = static_cast<float>(config.routed_scale),
                      .experts = first_rows(ws.experts, n),
                      .weights = first_rows(ws.expert_weights, n)},
-                    context.stream);
+                    context.stream());
   if (context.taps != nullptr) {
+    context.device.synchronize();
     context.taps->on_experts(layer, first_rows(ws.experts, n));
     context.taps->on_tensor(Tap::kRouterWeights, layer, first_rows(ws.expert_weights, n));
   }
 }
 
-// The (token, rank) pairs that chose `expert`, as token * top + rank, in ascending order.
-int64_t pairs_of_expert(const MlpContext& context, int32_t expert) {
-  Workspace& ws = context.ws;
-  const int64_t top = ws.experts.sizes[1];
-  int64_t count = 0;
-  for (int64_t pair = 0; pair < context.num_rows * top; ++pair) {
-    if (ws.experts.data[pair] == expert) ws.expert_rows(count++) = static_cast<int32_t>(pair);
-  }
-  return count;
-}
-
-// Each expert runs once over the tokens that chose it; results wait in expert_out by (token, rank).
+// Every expert over the tokens that chose it: the pairs sorted by expert, one grouped product for
+// all of them. How many pairs an expert has is known to the device only.
 void run_experts(const MlpContext& context, const PackedMoe& weights) {
   Workspace& ws = context.ws;
-  const auto top_k = static_cast<int32_t>(ws.experts.sizes[1]);
-  for (size_t expert = 0; expert < weights.experts.size(); ++expert) {
-    const int64_t count = pairs_of_expert(context, static_cast<int32_t>(expert));
-    if (count == 0) continue;
-    const auto pairs = view<const int32_t>(ws.expert_rows.data, count);
-    // In place: an expert's output has its input's shape, and the input is not needed again.
-    const auto rows = first_rows(ws.expert_in, count);
-    launch_expert_gather({.x = ws.normed, .pairs = pairs, .top_k = top_k, .in = rows},
-                         context.stream);
-    run_swiglu(context, weights.experts[expert], rows, rows);
-    launch_expert_scatter({.y = rows, .pairs = pairs, .out = ws.expert_out}, context.stream);
-  }
+  const auto experts = first_rows(ws.experts, context.num_rows);
+  const auto top_k = static_cast<int32_t>(experts.sizes[1]);
+  const int64_t num_pairs = context.num_rows * top_k;
+  const auto pairs = view(ws.expert_pairs.data, num_pairs);
+  const auto rows = first_rows(ws.expert_rows, num_pairs);
+  launch_expert_plan({.experts = experts,
+                      .num_experts = static_cast<int32_t>(ws.expert_offsets.sizes[0] - 1),
+                      .offsets = ws.expert_offsets,
+                      .pairs = pairs,
+                      .row_of_pair = view(ws.row_of_pair.data, num_pairs)},
+                     context.stream());
+  launch_expert_gather({.x = first_rows(ws.normed, context.num_rows),
+                        .pairs = pairs,
+                        .num_pairs = ws.expert_offsets.data + ws.expert_offsets.sizes[0] - 1,
+                        .top_k = top_k,
+                        .in = rows},
+                       context.stream());
+  const SwigluRows swiglu = swiglu_rows(context, weights.experts, num_pairs);
+  launch_grouped_gemm({.weights = weights.experts.gate_up.get(),
+                       .offsets = ws.expert_offsets,
+                       .a = rows,
+                       .out = swiglu.gate_up},
+                      context.stream());
+  launch_swiglu({swiglu.gate_up, swiglu.activated}, context.stream());
+  // In place: an expert's output has its input's shape, and the input is not needed again.
+  launch_grouped_gemm({.weights = weights.experts.down.get(),
+                       .offsets = ws.expert_offsets,
+                       .a = swiglu.activated,
+                       .out = rows},
+                      context.stream());
 }
 
 }  // namespace
 
 void run_mlp(const MlpContext& context, const PackedLayer& weights, int layer) {
-  const auto in = first_rows(context.ws.normed, context.num_rows);
-  const auto out = first_rows(context.ws.sublayer_out, context.num_rows);
+  const int64_t n = context.num_rows;
+  const auto in = first_rows(context.ws.normed, n);
+  const auto out = first_rows(context.ws.sublayer_out, n);
   if (weights.dense.has_value()) {
     run_swiglu(context, *weights.dense, in, out);
     return;
@@ -84,14 +100,17 @@ void run_mlp(const MlpContext& context, const PackedLayer& weights, int layer) {
   if (moe.shared_expert.has_value()) {
     run_swiglu(context, *moe.shared_expert, in, out);
   } else {
-    std::fill_n(out.data, out.sizes[0] * out.sizes[1], 0.0f);
+    context.device.fill(out.data, std::byte{0}, n * out.sizes[1] * int64_t{sizeof(float)},
+                        context.stream());
   }
   // The shared expert first, then the ranks: the order that makes a token's sum independent of its
   // neighbours.
-  launch_expert_combine({.y = context.ws.expert_out,
-                         .weights = first_rows(context.ws.expert_weights, context.num_rows),
+  const int64_t num_pairs = n * context.ws.experts.sizes[1];
+  launch_expert_combine({.y = first_rows(context.ws.expert_rows, num_pairs),
+                         .weights = first_rows(context.ws.expert_weights, n),
+                         .row_of_pair = view<const int32_t>(context.ws.row_of_pair.data, num_pairs),
                          .out = out},
-                        context.stream);
+                        context.stream());
 }
 
 }  // namespace dhs

@@ -11,8 +11,9 @@ struct MlpContext {
   const TargetConfig& config;
   Workspace& ws;
   int64_t num_rows;
+  Device& device;
   TapObserver* taps;  // may be null
-  Stream stream;
+  Stream stream() const { return device.stream(); }
 };
 
 // Reads ws.normed, leaves the sublayer's output in ws.sublayer_out.

@@ -5,19 +5,47 @@
 namespace dhs {
 namespace {
 
+std::vector<float> stacked_rows(const std::vector<const WeightMatrix*>& matrices, int64_t* rows) {
+  *rows = 0;
+  const int64_t columns = matrices.front()->columns;
+  for (const WeightMatrix* matrix : matrices) {
+    DHS_CHECK(matrix->columns == columns, matrix->name, " has ", matrix->columns, " columns");
+    *rows += matrix->rows;
+  }
+  std::vector<float> stacked(*rows * columns);
+  float* target = stacked.data();
+  for (const WeightMatrix* matrix : matrices) {
+    matrix->to_f32(target);
+    target += matrix->rows * columns;
+  }
+  return stacked;
+}
+
 PackedMlp pack_mlp(const MlpWeights& weights, Packer& packer) {
   return {.gate_up = packer.stack({&weights.gate, &weights.up}),
           .down = packer.stack({&weights.down}),
           .intermediate_dim = weights.gate.rows};
 }
 
+PackedMlp pack_experts(const std::vector<MlpWeights>& experts, Packer& packer) {
+  const MlpWeights& first = experts.front();
+  const auto count = std::ssize(experts);
+  PackedMlp packed{
+      .gate_up = packer.make(count, 2 * first.gate.rows, first.gate.columns, first.gate.name),
+      .down = packer.make(count, first.down.rows, first.down.columns, first.down.name),
+      .intermediate_dim = first.gate.rows};
+  for (int64_t i = 0; i < count; ++i) {
+    packer.stack_into(packed.gate_up, i, {&experts[i].gate, &experts[i].up});
+    packer.stack_into(packed.down, i, {&experts[i].down});
+  }
+  return packed;
+}
+
 PackedMoe pack_moe(const MoeWeights& weights, Packer& packer) {
   PackedMoe packed;
   packed.router = packer.stack_f32({&weights.router});
-  packed.choice_bias = weights.choice_bias;
-  for (const MlpWeights& expert : weights.experts) {
-    packed.experts.push_back(pack_mlp(expert, packer));
-  }
+  packed.choice_bias = packer.vector(weights.choice_bias);
+  packed.experts = pack_experts(weights.experts, packer);
   if (weights.shared_expert.has_value()) {
     packed.shared_expert = pack_mlp(*weights.shared_expert, packer);
   }
@@ -31,6 +59,8 @@ void pack_absorbed(const WeightMatrix& kv_b, const TargetConfig& config, Packer&
   const int64_t latent = config.kv_lora_rank;
   const int64_t nope = config.qk_nope_dim;
   const int64_t value = config.v_head_dim;
+  packed.absorb_key = packer.make(config.num_heads, latent, nope, kv_b.name);
+  packed.absorb_value = packer.make(config.num_heads, value, latent, kv_b.name);
   std::vector<float> block((nope + value) * latent);
   std::vector<float> transposed(latent * nope);
   for (int64_t head = 0; head < config.num_heads; ++head) {
@@ -38,44 +68,53 @@ void pack_absorbed(const WeightMatrix& kv_b, const TargetConfig& config, Packer&
     for (int64_t i = 0; i < nope; ++i) {
       for (int64_t j = 0; j < latent; ++j) transposed[j * nope + i] = block[i * latent + j];
     }
-    packed.absorb_key.push_back(
-        packer.pack(view<const float>(transposed.data(), latent, nope), kv_b.name));
-    packed.absorb_value.push_back(
-        packer.pack(view<const float>(block.data() + nope * latent, value, latent), kv_b.name));
+    packer.pack_into(packed.absorb_key, head, view<const float>(transposed.data(), latent, nope),
+                     kv_b.name);
+    packer.pack_into(packed.absorb_value, head,
+                     view<const float>(block.data() + nope * latent, value, latent), kv_b.name);
   }
 }
 
 }  // namespace
 
-PackedMatrixPtr Packer::keep(PackedMatrixPtr matrix, const std::string& name, int64_t elements) {
-  if (matrix == nullptr && status_.ok()) {
-    status_ = absl::ResourceExhaustedError(
-        absl::StrCat("no memory to pack ", name, " (", elements,
-                     " elements); the machine is too small for this checkpoint"));
-  }
-  return matrix;
+void Packer::fail(const std::string& name, int64_t elements) {
+  if (!status_.ok()) return;
+  status_ = absl::ResourceExhaustedError(
+      absl::StrCat("no memory to pack ", name, " (", elements,
+                   " elements); the device is too small for this checkpoint"));
 }
 
-PackedMatrixPtr Packer::pack(TensorView<const float, 2> matrix, const std::string& name) {
-  return keep(pack_matrix(precision_, matrix), name, matrix.sizes[0] * matrix.sizes[1]);
+PackedMatrixPtr Packer::make(int64_t count, int64_t n, int64_t k, const std::string& name) {
+  PackedMatrixPtr packed = make_packed_matrix({precision_, count, n, k}, uploader_.stream());
+  if (packed == nullptr) fail(name, count * n * k);
+  return packed;
+}
+
+void Packer::pack_into(const PackedMatrixPtr& packed, int64_t index,
+                       TensorView<const float, 2> matrix, const std::string& name) {
+  if (packed == nullptr) return;  // failed already
+  if (!dhs::pack_into(*packed, index, matrix, uploader_.stream())) {
+    fail(name, matrix.sizes[0] * matrix.sizes[1]);
+  }
+}
+
+void Packer::stack_into(const PackedMatrixPtr& packed, int64_t index,
+                        const std::vector<const WeightMatrix*>& matrices) {
+  int64_t rows = 0;
+  const std::vector<float> stacked = stacked_rows(matrices, &rows);
+  pack_into(packed, index, view<const float>(stacked.data(), rows, matrices.front()->columns),
+            matrices.front()->name);
 }
 
 PackedMatrixPtr Packer::stack_as(GemmPrecision precision,
                                  const std::vector<const WeightMatrix*>& matrices) {
   int64_t rows = 0;
   const int64_t columns = matrices.front()->columns;
-  for (const WeightMatrix* matrix : matrices) {
-    DHS_CHECK(matrix->columns == columns, matrix->name, " has ", matrix->columns, " columns");
-    rows += matrix->rows;
-  }
-  std::vector<float> stacked(rows * columns);
-  float* target = stacked.data();
-  for (const WeightMatrix* matrix : matrices) {
-    matrix->to_f32(target);
-    target += matrix->rows * columns;
-  }
-  return keep(pack_matrix(precision, view<const float>(stacked.data(), rows, columns)),
-              matrices.front()->name, rows * columns);
+  const std::vector<float> stacked = stacked_rows(matrices, &rows);
+  PackedMatrixPtr packed =
+      pack_matrix(precision, view<const float>(stacked.data(), rows, columns), uploader_.stream());
+  if (packed == nullptr) fail(matrices.front()->name, rows * columns);
+  return packed;
 }
 
 PackedMatrixPtr Packer::stack(const std::vector<const WeightMatrix*>& matrices) {
@@ -86,19 +125,29 @@ PackedMatrixPtr Packer::stack_f32(const std::vector<const WeightMatrix*>& matric
   return stack_as(GemmPrecision::kF32, matrices);
 }
 
+DeviceVector<float> Packer::vector(const std::vector<float>& values) {
+  auto uploaded =
+      uploader_.upload(values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
+  if (!uploaded.ok()) {
+    if (status_.ok()) status_ = uploaded.status();
+    return {};
+  }
+  return {*std::move(uploaded)};
+}
+
 PackedLayer pack_layer(const LayerWeights& weights, const TargetConfig& config, Packer& packer) {
   PackedLayer packed;
   packed.has_indexer = weights.indexer.has_value();
-  packed.input_norm = weights.input_norm;
-  packed.post_attention_norm = weights.post_attention_norm;
-  packed.q_a_norm = weights.q_a_norm;
-  packed.kv_a_norm = weights.kv_a_norm;
+  packed.input_norm = packer.vector(weights.input_norm);
+  packed.post_attention_norm = packer.vector(weights.post_attention_norm);
+  packed.q_a_norm = packer.vector(weights.q_a_norm);
+  packed.kv_a_norm = packer.vector(weights.kv_a_norm);
   std::vector<const WeightMatrix*> down = {&weights.q_a, &weights.kv_a};
   std::vector<const WeightMatrix*> up = {&weights.q_b};
   if (packed.has_indexer) {
     const IndexerWeights& indexer = *weights.indexer;
-    packed.key_norm_weight = indexer.key_norm_weight;
-    packed.key_norm_bias = indexer.key_norm_bias;
+    packed.key_norm_weight = packer.vector(indexer.key_norm_weight);
+    packed.key_norm_bias = packer.vector(indexer.key_norm_bias);
     down.push_back(&indexer.key);
     up.push_back(&indexer.query);
     // Never reduced: the published reference computes the head weights in f32.

@@ -9,38 +9,40 @@
 #include <vector>
 
 #include "kernels/gemm/gemm.h"
+#include "model/device_weights.h"
 #include "model/target_config.h"
 #include "model/weights.h"
 
 namespace dhs {
 
+// Gated MLPs of one shape: a single one, or the experts of a layer.
 struct PackedMlp {
-  PackedMatrixPtr gate_up;  // [2 * intermediate, hidden]
-  PackedMatrixPtr down;     // [hidden, intermediate]
+  PackedMatrixPtr gate_up;  // count x [2 * intermediate, hidden]
+  PackedMatrixPtr down;     // count x [hidden, intermediate]
   int64_t intermediate_dim = 0;
 };
 
 struct PackedMoe {
   PackedMatrixPtr router;  // f32: [num_experts, hidden]
-  std::vector<float> choice_bias;
-  std::vector<PackedMlp> experts;
+  DeviceVector<float> choice_bias;
+  PackedMlp experts;
   std::optional<PackedMlp> shared_expert;
 };
 
 struct PackedLayer {
   bool has_indexer = false;
-  std::vector<float> input_norm;
-  std::vector<float> post_attention_norm;
-  std::vector<float> q_a_norm;
-  std::vector<float> kv_a_norm;
-  std::vector<float> key_norm_weight;
-  std::vector<float> key_norm_bias;
+  DeviceVector<float> input_norm;
+  DeviceVector<float> post_attention_norm;
+  DeviceVector<float> q_a_norm;
+  DeviceVector<float> kv_a_norm;
+  DeviceVector<float> key_norm_weight;
+  DeviceVector<float> key_norm_bias;
   PackedMatrixPtr down;          // of the normed input: [q latent | kv latent, rope | index key]
   PackedMatrixPtr head_weights;  // f32, of the normed input: [index_num_heads]
   PackedMatrixPtr up;            // of the query latent: [queries | index queries]
-  std::vector<PackedMatrixPtr> absorb_key;    // per head: [latent, nope], q_latent = W q_nope
-  std::vector<PackedMatrixPtr> absorb_value;  // per head: [v, latent], o = W u
-  PackedMatrixPtr output;                     // [hidden, num_heads * v]
+  PackedMatrixPtr absorb_key;    // per head: [latent, nope], q_latent = W q_nope
+  PackedMatrixPtr absorb_value;  // per head: [v, latent], o = W u
+  PackedMatrixPtr output;        // [hidden, num_heads * v]
   std::optional<PackedMlp> dense;
   std::optional<PackedMoe> moe;
 };
@@ -48,13 +50,20 @@ struct PackedLayer {
 // Packs matrices and remembers the first failure, so that a layer reads as a list of its matrices.
 class Packer {
  public:
-  explicit Packer(GemmPrecision precision) : precision_(precision) {}
+  Packer(WeightUploader& uploader, GemmPrecision precision)
+      : uploader_(uploader), precision_(precision) {}
 
   // Stacks the matrices by rows and packs them: one product gives all their outputs.
   PackedMatrixPtr stack(const std::vector<const WeightMatrix*>& matrices);
   // The same in f32, whatever the packer's precision.
   PackedMatrixPtr stack_f32(const std::vector<const WeightMatrix*>& matrices);
-  PackedMatrixPtr pack(TensorView<const float, 2> matrix, const std::string& name);
+  // Place for `count` matrices of [n, k]; then one after the other.
+  PackedMatrixPtr make(int64_t count, int64_t n, int64_t k, const std::string& name);
+  void stack_into(const PackedMatrixPtr& packed, int64_t index,
+                  const std::vector<const WeightMatrix*>& matrices);
+  void pack_into(const PackedMatrixPtr& packed, int64_t index, TensorView<const float, 2> matrix,
+                 const std::string& name);
+  DeviceVector<float> vector(const std::vector<float>& values);
 
   // RESOURCE_EXHAUSTED names the first matrix there was no memory for.
   const absl::Status& status() const { return status_; }
@@ -62,8 +71,9 @@ class Packer {
  private:
   PackedMatrixPtr stack_as(GemmPrecision precision,
                            const std::vector<const WeightMatrix*>& matrices);
-  PackedMatrixPtr keep(PackedMatrixPtr matrix, const std::string& name, int64_t elements);
+  void fail(const std::string& name, int64_t elements);
 
+  WeightUploader& uploader_;
   const GemmPrecision precision_;
   absl::Status status_;
 };

@@ -1,9 +1,10 @@
-#include <cstring>
-
 #include "dhisparse/base.h"
 #include "dhisparse/model.h"
 #include "kernels/add/add.h"
+#include "kernels/embedding/embedding.h"
 #include "kernels/norm/norm.h"
+#include "kernels/rope/rope.h"
+#include "kernels/take_rows/take_rows.h"
 #include "model/attention.h"
 #include "model/mlp.h"
 
@@ -19,6 +20,7 @@ ModelDescription describe(const TargetConfig& config) {
   for (const IndexGroup& group : config.index_groups) {
     description.layers_per_group.push_back(group.num_layers);
   }
+  description.num_heads = config.num_heads;
   description.latent_dim = config.kv_lora_rank;
   description.rope_dim = config.qk_rope_dim;
   description.index_dim = config.index_dim;
@@ -36,20 +38,19 @@ GemmPrecision choose_precision(MathPrecision wanted, const TargetWeights& weight
 // The trunk that GLM-5.x and DeepSeek-V3.2 share: pre-norm blocks of latent attention and SwiGLU.
 class MlaTarget final : public TargetModel {
  public:
-  MlaTarget(Checkpoint checkpoint, TargetConfig config, Stream stream)
+  MlaTarget(Checkpoint checkpoint, TargetConfig config, Device& device)
       : checkpoint_(std::move(checkpoint)),
         config_(std::move(config)),
         description_(describe(config_)),
-        rope_frequencies_(rope_frequencies(config_.qk_rope_dim, config_.rope_theta,
-                                           config_.yarn.has_value() ? &*config_.yarn : nullptr)),
-        stream_(stream) {}
+        device_(device) {}
 
-  absl::Status load(Device& device, const ModelOptions& options) {
+  absl::Status load(const ModelOptions& options) {
     DHS_ASSIGN_OR_RETURN(TargetWeights weights, load_target_weights(checkpoint_, config_));
-    Packer packer(choose_precision(options.precision, weights));
-    DHS_ASSIGN_OR_RETURN(ws_, reserve_workspace(device, config_, options));
-    embedding_ = weights.embedding;
-    final_norm_ = weights.final_norm;
+    DHS_ASSIGN_OR_RETURN(WeightUploader uploader, WeightUploader::create(device_));
+    DHS_ASSIGN_OR_RETURN(ws_, reserve_workspace(device_, config_, options));
+    DHS_RETURN_IF_ERROR(upload_tables(weights, uploader));
+    Packer packer(uploader, choose_precision(options.precision, weights));
+    final_norm_ = packer.vector(weights.final_norm);
     for (const LayerWeights& layer : weights.layers) {
       layers_.push_back(pack_layer(layer, config_, packer));
       DHS_RETURN_IF_ERROR(packer.status());
@@ -67,9 +68,9 @@ class MlaTarget final : public TargetModel {
   void forward(const TokenBatch& batch, KvStore& kv, TapObserver* taps) override {
     const int64_t n = batch.rows.num_rows();
     embed(batch);
-    const AttentionContext attention{config_, rope_frequencies_, ws_, kv, batch.rows, taps,
-                                     stream_};
-    const MlpContext mlp{config_, ws_, n, taps, stream_};
+    const AttentionContext attention{
+        config_, rope_frequencies_.data(), ws_, kv, batch.rows, device_, taps};
+    const MlpContext mlp{config_, ws_, n, device_, taps};
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       const PackedLayer& weights = layers_[layer];
       normalize(weights.input_norm, n);
@@ -78,49 +79,72 @@ class MlaTarget final : public TargetModel {
       normalize(weights.post_attention_norm, n);
       run_mlp(mlp, weights, static_cast<int>(layer));
       add_to_residual(n);
-      if (taps != nullptr) taps->on_tensor(Tap::kLayerOut, layer, first_rows(ws_.hidden, n));
+      if (taps == nullptr) continue;
+      device_.synchronize();
+      taps->on_tensor(Tap::kLayerOut, layer, first_rows(ws_.hidden, n));
     }
     project_logits(batch.logit_rows);
   }
 
  private:
-  void embed(const TokenBatch& batch) {
-    for (int64_t i = 0; i < batch.rows.num_rows(); ++i) {
-      embedding_.rows_to_f32(batch.tokens(i), 1, ws_.hidden.row(i));
-      ws_.visible(i) = batch.rows.positions(i) + 1;
+  absl::Status upload_tables(const TargetWeights& weights, WeightUploader& uploader) {
+    const std::vector<double> frequencies =
+        rope_frequencies(config_.qk_rope_dim, config_.rope_theta,
+                         config_.yarn.has_value() ? &*config_.yarn : nullptr);
+    DHS_ASSIGN_OR_RETURN(
+        rope_frequencies_.memory,
+        uploader.upload(frequencies.data(), std::ssize(frequencies) * int64_t{sizeof(double)}));
+    const WeightMatrix& table = weights.embedding;
+    embedding_dtype_ = table.dtype;
+    if (table.dtype != DType::kF8E4m3) {
+      DHS_ASSIGN_OR_RETURN(embedding_, uploader.upload(table.data, table.stored_bytes()));
+      return absl::OkStatus();
     }
+    embedding_dtype_ = DType::kF32;
+    std::vector<float> decoded(table.rows * table.columns);
+    table.to_f32(decoded.data());
+    DHS_ASSIGN_OR_RETURN(
+        embedding_, uploader.upload(decoded.data(), std::ssize(decoded) * int64_t{sizeof(float)}));
+    return absl::OkStatus();
   }
 
-  void normalize(const std::vector<float>& weight, int64_t n) {
+  void embed(const TokenBatch& batch) {
+    launch_embedding({.dtype = embedding_dtype_,
+                      .table = embedding_.data(),
+                      .tokens = batch.tokens,
+                      .positions = batch.rows.positions,
+                      .out = first_rows(ws_.hidden, batch.rows.num_rows())},
+                     device_.stream());
+  }
+
+  void normalize(const DeviceVector<float>& weight, int64_t n) {
     launch_rms_norm({first_rows(ws_.hidden, n), weight.data(),
                      static_cast<float>(config_.rms_norm_eps), first_rows(ws_.normed, n)},
-                    stream_);
+                    device_.stream());
   }
 
   void add_to_residual(int64_t n) {
-    launch_add({first_rows(ws_.sublayer_out, n), first_rows(ws_.hidden, n)}, stream_);
+    launch_add({first_rows(ws_.sublayer_out, n), first_rows(ws_.hidden, n)}, device_.stream());
   }
 
   void project_logits(TensorView<const int32_t, 1> logit_rows) {
     num_logits_ = logit_rows.sizes[0];
-    for (int64_t i = 0; i < num_logits_; ++i) {
-      std::memcpy(ws_.logit_in.row(i), ws_.hidden.row(logit_rows(i)),
-                  static_cast<size_t>(ws_.hidden.sizes[1]) * sizeof(float));
-    }
     const auto in = first_rows(ws_.logit_in, num_logits_);
+    launch_take_rows({ws_.hidden, logit_rows, in}, device_.stream());
     launch_rms_norm({in, final_norm_.data(), static_cast<float>(config_.rms_norm_eps), in},
-                    stream_);
-    launch_gemm({lm_head_.get(), in, first_rows(ws_.logits, num_logits_)}, stream_);
+                    device_.stream());
+    launch_gemm({lm_head_.get(), in, first_rows(ws_.logits, num_logits_)}, device_.stream());
   }
 
-  const Checkpoint checkpoint_;  // the embedding stays in its mapping
+  const Checkpoint checkpoint_;
   const TargetConfig config_;
   const ModelDescription description_;
-  const std::vector<double> rope_frequencies_;
-  const Stream stream_;
-  WeightMatrix embedding_;
+  Device& device_;
+  DeviceVector<double> rope_frequencies_;
+  DType embedding_dtype_ = DType::kF32;
+  MemoryRange embedding_;
   std::vector<PackedLayer> layers_;
-  std::vector<float> final_norm_;
+  DeviceVector<float> final_norm_;
   PackedMatrixPtr lm_head_;
   Workspace ws_;
   int64_t num_logits_ = 0;
@@ -143,9 +167,8 @@ absl::StatusOr<std::unique_ptr<TargetModel>> load_target_model(const std::string
   DHS_ASSIGN_OR_RETURN(
       TargetConfig config,
       parse_target_config(checkpoint.config_json(), checkpoint.generation_config_json()));
-  auto target =
-      std::make_unique<MlaTarget>(std::move(checkpoint), std::move(config), device.stream());
-  DHS_RETURN_IF_ERROR(target->load(device, options));
+  auto target = std::make_unique<MlaTarget>(std::move(checkpoint), std::move(config), device);
+  DHS_RETURN_IF_ERROR(target->load(options));
   return target;
 }
 

@@ -10,9 +10,10 @@ absl::StatusOr<Workspace> reserve_workspace(Device& device, const TargetConfig& 
                                             const ModelOptions& options) {
   Workspace ws;
   const int64_t rows = options.max_query_rows;
-  const int64_t widest =
-      std::max<int64_t>({config.dense_intermediate_dim, config.moe_intermediate_dim,
-                         int64_t{config.moe_intermediate_dim} * config.num_shared_experts});
+  const int64_t pairs = rows * config.experts_per_token;
+  const int64_t widest_rows =
+      std::max<int64_t>({rows * config.dense_intermediate_dim, pairs * config.moe_intermediate_dim,
+                         rows * config.moe_intermediate_dim * config.num_shared_experts});
   const int64_t latent_columns = int64_t{config.num_heads} * config.kv_lora_rank;
   auto lay_out = [&](ArenaCarver& carver) {
     auto take = [&](int64_t r, int64_t columns) {
@@ -31,17 +32,17 @@ absl::StatusOr<Workspace> reserve_workspace(Device& device, const TargetConfig& 
     ws.attended = take(rows, latent_columns);
     ws.values = take(rows, int64_t{config.num_heads} * config.v_head_dim);
     ws.scores = take(std::min(rows, kScoreTileRows), options.max_context);
-    ws.visible = carver.take<int32_t>(rows);
     ws.selection = take_int(rows, config.index_top_k);
     ws.sublayer_out = take(rows, config.hidden_dim);
-    ws.gate_up = take(rows, 2 * widest);
-    ws.activated = take(rows, widest);
+    ws.gate_up = carver.take<float>(2 * widest_rows);
+    ws.activated = carver.take<float>(widest_rows);
     ws.router_logits = take(rows, config.num_experts);
     ws.experts = take_int(rows, config.experts_per_token);
     ws.expert_weights = take(rows, config.experts_per_token);
-    ws.expert_in = take(rows, config.hidden_dim);
-    ws.expert_out = take(rows * config.experts_per_token, config.hidden_dim);
-    ws.expert_rows = carver.take<int32_t>(rows * config.experts_per_token);
+    ws.expert_offsets = carver.take<int32_t>(config.num_experts + 1);
+    ws.expert_pairs = carver.take<int32_t>(pairs);
+    ws.row_of_pair = carver.take<int32_t>(pairs);
+    ws.expert_rows = take(pairs, config.hidden_dim);
     ws.logit_in = take(options.max_logit_rows, config.hidden_dim);
     ws.logits = take(options.max_logit_rows, config.vocab_size);
   };

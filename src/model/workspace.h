@@ -15,29 +15,29 @@ inline constexpr int64_t kScoreTileRows = 16;
 struct Workspace {
   MemoryRange memory;
   // All f32, first axis max_query_rows unless said otherwise.
-  TensorView<float, 2> hidden;          // [., hidden] the residual stream
-  TensorView<float, 2> normed;          // [., hidden]
-  TensorView<float, 2> down;            // [., q_lora + latent + rope + index_dim]
-  TensorView<float, 2> up;              // [., heads * qk_head_dim + index_heads * index_dim]
-  TensorView<float, 2> head_weights;    // [., index_heads]
-  TensorView<float, 2> query_latent;    // [., heads * latent]
-  TensorView<float, 2> attended;        // [., heads * latent]
-  TensorView<float, 2> values;          // [., heads * v]
-  TensorView<float, 2> scores;          // [kScoreTileRows, max_context]
-  TensorView<int32_t, 1> visible;       // [.]
-  TensorView<int32_t, 2> selection;     // [., top_k]
-  TensorView<float, 2> sublayer_out;    // [., hidden]
-  TensorView<float, 2> gate_up;         // [., 2 * widest intermediate]
-  TensorView<float, 2> activated;       // [., widest intermediate]
-  TensorView<float, 2> router_logits;   // [., experts]
-  TensorView<int32_t, 2> experts;       // [., experts_per_token]
-  TensorView<float, 2> expert_weights;  // [., experts_per_token]
-  TensorView<float, 2> expert_in;       // [., hidden] rows gathered for one expert
-  TensorView<float, 2> expert_out;      // [. * experts_per_token, hidden] by (token, rank)
-  // [. * experts_per_token] token * experts_per_token + rank, of one expert at a time
-  TensorView<int32_t, 1> expert_rows;
-  TensorView<float, 2> logit_in;  // [max_logit_rows, hidden]
-  TensorView<float, 2> logits;    // [max_logit_rows, vocab]
+  TensorView<float, 2> hidden;        // [., hidden] the residual stream
+  TensorView<float, 2> normed;        // [., hidden]
+  TensorView<float, 2> down;          // [., q_lora + latent + rope + index_dim]
+  TensorView<float, 2> up;            // [., heads * qk_head_dim + index_heads * index_dim]
+  TensorView<float, 2> head_weights;  // [., index_heads]
+  TensorView<float, 2> query_latent;  // [., heads * latent]
+  TensorView<float, 2> attended;      // [., heads * latent]
+  TensorView<float, 2> values;        // [., heads * v]
+  TensorView<float, 2> scores;        // [kScoreTileRows, max_context]
+  TensorView<int32_t, 2> selection;   // [., top_k]
+  TensorView<float, 2> sublayer_out;  // [., hidden]
+  // Of dense layers [., ...] or of all pairs of an expert layer [. * experts_per_token, ...].
+  TensorView<float, 1> gate_up;           // rows of 2 * intermediate
+  TensorView<float, 1> activated;         // rows of intermediate
+  TensorView<float, 2> router_logits;     // [., experts]
+  TensorView<int32_t, 2> experts;         // [., experts_per_token]
+  TensorView<float, 2> expert_weights;    // [., experts_per_token]
+  TensorView<int32_t, 1> expert_offsets;  // [experts + 1]
+  TensorView<int32_t, 1> expert_pairs;    // [. * experts_per_token] sorted by expert
+  TensorView<int32_t, 1> row_of_pair;     // [. * experts_per_token] its inverse
+  TensorView<float, 2> expert_rows;  // [. * experts_per_token, hidden] in and out, in that order
+  TensorView<float, 2> logit_in;     // [max_logit_rows, hidden]
+  TensorView<float, 2> logits;       // [max_logit_rows, vocab]
 };
 
 absl::StatusOr<Workspace> reserve_workspace(Device& device, const TargetConfig& config,

@@ -10,16 +10,24 @@ struct Scheduler::Sequence {
   GenerateRequest request;
   std::vector<TokenId> tokens;  // prompt and output; reserved for max_tokens(): spans stay valid
   int64_t num_prompt_tokens = 0;
-  int64_t num_computed_tokens = 0;  // whose KV is written
+  int64_t num_computed_tokens = 0;  // whose KV is written, or will be by a step already planned
+  int64_t num_pending_tokens = 0;   // being drawn by steps that are not committed
+  int32_t latest_draw = 0;          // of the pending ones, its number in its step
   std::vector<TokenId> stop_tokens;
   SequenceMemory memory;
   Usage usage;
 
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
-  int64_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
+  int64_t num_output_tokens() const {
+    return num_tokens() + num_pending_tokens - num_prompt_tokens;
+  }
   int64_t max_tokens() const { return num_prompt_tokens + request.sampling.max_tokens; }
-  int64_t num_waiting_tokens() const { return num_tokens() - num_computed_tokens; }
+  int64_t num_waiting_tokens() const {
+    return num_tokens() + num_pending_tokens - num_computed_tokens;
+  }
   bool is_decoding() const { return num_waiting_tokens() == 1 && num_output_tokens() > 0; }
+  // Its last token is being drawn: nothing is left to compute.
+  bool is_ending() const { return num_tokens() + num_pending_tokens == max_tokens(); }
 };
 
 Scheduler::Scheduler(const SchedulerConfig& config, KvManager& kv, std::vector<TokenId> stop_at)
@@ -79,6 +87,8 @@ std::optional<RequestUpdate> Scheduler::finish(RequestId id, FinishReason reason
 StepPlan Scheduler::plan(absl::Time now, std::vector<RequestUpdate>& updates) {
   end_expired(now, updates);
   admit();
+  DHS_CHECK(num_steps_ - num_committed_steps_ <= 1, num_steps_ - num_committed_steps_,
+            " steps are planned and not committed");
   StepPlan plan;
   plan.step = StepId(++num_steps_);
   int64_t budget = config_.max_batched_tokens;
@@ -115,29 +125,48 @@ void Scheduler::admit() {
 
 void Scheduler::add_decodes(StepPlan& plan, int64_t& budget) {
   for (const auto& sequence : running_) {
-    if (!sequence->is_decoding()) continue;
+    if (!sequence->is_decoding() || sequence->is_ending()) continue;
     DHS_CHECK(budget > 0, "more running requests than tokens in a step");
-    plan.work.push_back(work_of(*sequence, 1));
+    add_work(plan, *sequence, 1);
     --budget;
   }
 }
 
 void Scheduler::add_prompt_chunks(StepPlan& plan, int64_t& budget) {
   for (const auto& sequence : running_) {
-    if (sequence->is_decoding()) continue;
+    // Planned in this very step already, or with nothing left to compute.
+    if (sequence->is_decoding() || sequence->is_ending()) continue;
     if (budget == 0) return;
     const int64_t num_tokens = std::min(budget, sequence->num_waiting_tokens());
-    plan.work.push_back(work_of(*sequence, num_tokens));
+    add_work(plan, *sequence, num_tokens);
     budget -= num_tokens;
   }
 }
 
-SequenceWork Scheduler::work_of(Sequence& sequence, int64_t num_tokens) const {
+void Scheduler::add_work(StepPlan& plan, Sequence& sequence, int64_t num_tokens) {
+  const SequenceWork work = work_of(sequence, num_tokens);
+  sequence.num_computed_tokens += num_tokens;
+  if (work.wants_token) {
+    ++sequence.num_pending_tokens;
+    sequence.latest_draw = static_cast<int32_t>(
+        std::count_if(plan.work.begin(), plan.work.end(),
+                      [](const SequenceWork& other) { return other.wants_token; }));
+  }
+  plan.work.push_back(work);
+}
+
+SequenceWork Scheduler::work_of(const Sequence& sequence, int64_t num_tokens) {
+  static constexpr TokenId kBeingDrawn[] = {0};
   const SamplingParams& sampling = sequence.request.sampling;
   SequenceWork work;
   work.request = sequence.id;
-  work.tokens =
-      std::span<const TokenId>(sequence.tokens).subspan(sequence.num_computed_tokens, num_tokens);
+  if (sequence.num_computed_tokens < sequence.num_tokens()) {
+    work.tokens =
+        std::span<const TokenId>(sequence.tokens).subspan(sequence.num_computed_tokens, num_tokens);
+  } else {
+    work.tokens = kBeingDrawn;
+    work.previous_draw = sequence.latest_draw;
+  }
   work.first_position = static_cast<Position>(sequence.num_computed_tokens);
   work.num_prompt_tokens =
       std::clamp<int64_t>(sequence.num_prompt_tokens - sequence.num_computed_tokens, 0, num_tokens);
@@ -155,15 +184,16 @@ SequenceWork Scheduler::work_of(Sequence& sequence, int64_t num_tokens) const {
 
 void Scheduler::commit(const StepPlan& plan, const StepResult& result,
                        std::vector<RequestUpdate>& updates) {
-  DHS_CHECK(plan.step.value == num_steps_, "commit of step ", plan.step.value, ", latest is ",
-            num_steps_);
+  DHS_CHECK(plan.step.value == num_committed_steps_ + 1, "commit of step ", plan.step.value,
+            " after step ", num_committed_steps_);
   DHS_CHECK(result.sequences.size() == plan.work.size(), result.sequences.size(), " results for ",
             plan.work.size(), " sequences");
+  ++num_committed_steps_;
   for (size_t i = 0; i < plan.work.size(); ++i) {
     const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& sequence) {
       return sequence->id == plan.work[i].request;
     });
-    DHS_CHECK(found != running_.end(), "request ", plan.work[i].request.value, " is not running");
+    if (found == running_.end()) continue;  // it ended after this step was planned
     commit_sequence(**found, plan.work[i], result.sequences[i], updates);
     if (!updates.empty() && updates.back().request == plan.work[i].request &&
         updates.back().finished.has_value()) {
@@ -172,14 +202,20 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result,
   }
 }
 
+void Scheduler::abandon(const StepPlan& plan) {
+  DHS_CHECK(plan.step.value == num_committed_steps_ + 1, "step ", plan.step.value,
+            " abandoned after step ", num_committed_steps_);
+  ++num_committed_steps_;
+}
+
 void Scheduler::commit_sequence(Sequence& sequence, const SequenceWork& work,
                                 const SequenceResult& result, std::vector<RequestUpdate>& updates) {
-  sequence.num_computed_tokens += static_cast<int64_t>(work.tokens.size());
   sequence.usage.rows_selected += result.rows_selected;
   sequence.usage.rows_fetched += result.rows_fetched;
   DHS_CHECK(work.wants_token != result.tokens.empty(), "request ", work.request.value, " drew ",
             result.tokens.size(), " tokens");
   if (!work.wants_token) return;
+  --sequence.num_pending_tokens;
   RequestUpdate update{work.request, {}, std::nullopt};
   for (const TokenOutput& output : result.tokens) {
     sequence.tokens.push_back(output.token);
@@ -206,7 +242,8 @@ std::optional<Finished> Scheduler::end_of(const Sequence& sequence) const {
 std::string Scheduler::check_invariants() const {
   if (num_running() > config_.max_running) return "more requests run than max_running";
   for (const auto& sequence : running_) {
-    if (sequence->num_computed_tokens >= sequence->num_tokens() ||
+    const bool computes = sequence->num_waiting_tokens() > 0 && !sequence->is_ending();
+    if ((!computes && sequence->num_pending_tokens == 0) ||
         sequence->num_tokens() >= sequence->max_tokens()) {
       return absl::StrCat("request ", sequence->id.value, " runs with nothing to compute");
     }

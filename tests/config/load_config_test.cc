@@ -34,7 +34,7 @@ class LoadConfig : public testing::Test {
 TEST_F(LoadConfig, reads_every_key) {
   const std::string path = write("a.yaml", R"(schema_version: 1
 model: {path: /models/glm, name: glm, max_context: 131072}
-device: {backend: cpu, memory: 1GiB, chunk: 4MiB, threads: 3}
+device: {backend: cpu, memory: 1GiB, chunk: 4MiB, threads: 3, ordinal: 2, scratch: 32MiB}
 host: {pool: 1.5GiB}
 kv: {row_format: fp8, index_format: f32}
 residency: {mode: resident, fixed_rows_per_request: 6144}
@@ -69,6 +69,8 @@ log: {level: debug}
   EXPECT_EQ(c.device.memory_bytes, int64_t{1} << 30);
   EXPECT_EQ(c.device.chunk_bytes, int64_t{4} << 20);
   EXPECT_EQ(c.device.num_threads, 3);
+  EXPECT_EQ(c.device.ordinal, 2);
+  EXPECT_EQ(c.device.scratch_bytes, int64_t{32} << 20);
   EXPECT_EQ(c.host.pool_bytes, int64_t{3} << 29);
   EXPECT_EQ(c.kv.row_format, RowFormat::kFp8);
   EXPECT_EQ(c.kv.index_format, RowFormat::kF32);

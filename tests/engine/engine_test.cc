@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <thread>
 
 #include "engine/engine_loop.h"
@@ -236,29 +237,39 @@ TEST(Engine, many_threads_may_submit_cancel_and_read_state) {
 // Draws token 1 for everyone; fails the steps it is told to.
 class FlakyExecutor final : public Executor {
  public:
-  absl::StatusOr<StepResult> execute(const StepPlan& plan) override {
-    if (plan.work.empty()) return StepResult{};
-    if (++num_steps_ == 3) return absl::InternalError("the device fell over");
-    StepResult result;
+  explicit FlakyExecutor(int max_in_flight) : max_in_flight_(max_in_flight) {}
+
+  int max_in_flight() const override { return max_in_flight_; }
+  void submit(const StepPlan& plan) override {
+    results_.push_back(StepResult{});
     for (const SequenceWork& work : plan.work) {
       SequenceResult sequence;
       if (work.wants_token) sequence.tokens.push_back({1, 0.0f, {}});
-      result.sequences.push_back(std::move(sequence));
+      results_.back()->sequences.push_back(std::move(sequence));
     }
+    if (!plan.work.empty() && ++num_steps_ == 3) {
+      results_.back() = absl::InternalError("the device fell over");
+    }
+  }
+  absl::StatusOr<StepResult> collect() override {
+    absl::StatusOr<StepResult> result = std::move(results_.front());
+    results_.pop_front();
     return result;
   }
   void describe(EngineState& state) const override { state.device = "flaky"; }
 
  private:
+  const int max_in_flight_;
+  std::deque<absl::StatusOr<StepResult>> results_;
   int num_steps_ = 0;
 };
 
-TEST(EngineLoop, a_failed_step_ends_its_requests_with_the_error_and_the_engine_goes_on) {
+void expect_survives_a_failed_step(int max_in_flight) {
   const std::vector<int32_t> layers = {1, 2};
   auto kv = std::make_unique<KvManager>(make_geometry(layers, 64, 4096, 16),
                                         KvCapacity{64, 64, 64 << 10}, ResidencyConfig{});
   EngineLoop engine(demo_config(), {.name = "none", .max_context = 512, .vocab_size = 4096},
-                    std::move(kv), std::make_unique<FlakyExecutor>());
+                    std::move(kv), std::make_unique<FlakyExecutor>(max_in_flight));
   auto sink = std::make_shared<CollectingSink>();
   ASSERT_TRUE(engine.submit(request_of(5, 100), sink).ok());
   const Finished finished = sink->wait();
@@ -267,6 +278,14 @@ TEST(EngineLoop, a_failed_step_ends_its_requests_with_the_error_and_the_engine_g
   EXPECT_EQ(sink->tokens().size(), 2u);
   EXPECT_EQ(generate_all(engine, {request_of(5, 7)}).at(0).size(), 7u);
   EXPECT_EQ(engine.state().host_used_bytes, 0);
+}
+
+TEST(EngineLoop, a_failed_step_ends_its_requests_with_the_error_and_the_engine_goes_on) {
+  expect_survives_a_failed_step(1);
+}
+
+TEST(EngineLoop, a_failed_step_takes_along_only_its_requests_when_another_is_queued_behind) {
+  expect_survives_a_failed_step(2);
 }
 
 TEST(StartEngine, refuses_what_cannot_work_and_says_why) {

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "kernels/test_memory.h"
+
 namespace dhs {
 namespace {
 
@@ -16,9 +18,11 @@ TEST(Add, adds_every_element_of_strided_rows_and_touches_no_other) {
       out[row * kStride + i] = static_cast<float>(i);
     }
   }
-  launch_add({.x = {x.data(), {kRows, kWidth}, {kStride, 1}},
-              .out = {out.data(), {kRows, kWidth}, {kStride, 1}}},
-             {});
+  const test::DeviceArray<float> device_x(x), device_out(out);
+  launch_add({.x = {device_x.data(), {kRows, kWidth}, {kStride, 1}},
+              .out = {device_out.data(), {kRows, kWidth}, {kStride, 1}}},
+             test::stream());
+  out = device_out.download();
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t i = 0; i < kStride; ++i) {
       const float expected = i < kWidth ? static_cast<float>(row + i) : -7.0f;
@@ -28,7 +32,8 @@ TEST(Add, adds_every_element_of_strided_rows_and_touches_no_other) {
 }
 
 TEST(Add, takes_no_rows_as_nothing_to_do) {
-  launch_add({.x = view<const float>(nullptr, 0, 8), .out = view<float>(nullptr, 0, 8)}, {});
+  launch_add({.x = view<const float>(nullptr, 0, 8), .out = view<float>(nullptr, 0, 8)},
+             test::stream());
 }
 
 }  // namespace

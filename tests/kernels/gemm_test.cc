@@ -2,325 +2,439 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
-#include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "dhisparse/device.h"
-#include "kernels/gemm/gemm_tables.h"
-#include "kernels/gemm/panel_loop.h"
-#include "kernels/gemm/panel_verify.h"
+#include "kernels/gemm_fixture.h"
+#if DHS_TEST_CUDA
+#include "kernels/gemm/gemm_cuda.h"
+#include "kernels/gemm/library_gemm.h"
+#endif
 
-namespace dhs {
+namespace dhs::test {
 namespace {
 
-struct Shape {
-  int64_t n;
-  int64_t k;
-};
-// Panel boundaries, library block boundaries, tails on both axes, and single elements.
-constexpr Shape kShapes[] = {{1, 1},    {1, 64},    {64, 1},     {64, 64},   {100, 37}, {32, 1024},
-                             {129, 65}, {256, 128}, {1024, 256}, {700, 513}, {65, 2100}};
+// Tails on both axes of every tile, several stretches of k, and single elements.
+constexpr Shape kShapes[] = {{1, 1}, {64, 64}, {100, 37}, {129, 65}, {40, 700}};
 
-struct Path {
-  GemmPrecision precision;
-  GemmMath math;
-  std::optional<TileRule> rule;
-};
-
-std::vector<Path> all_paths() {
-  std::vector<Path> paths;
-  for (GemmPrecision precision : {GemmPrecision::kF32, GemmPrecision::kBf16}) {
-    for (GemmMath math : supported_gemm_math(precision)) {
-      paths.push_back({precision, math, std::nullopt});
-      paths.push_back({precision, math, TileRule::kFixedTile});
-      paths.push_back({precision, math, TileRule::kOwnLoop});
-    }
-  }
-  return paths;
-}
-
-std::string describe(const Path& path, Shape shape) {
-  return "math " + std::to_string(static_cast<int>(path.math)) + ", rule " +
-         (path.rule ? std::to_string(static_cast<int>(*path.rule)) : "verified") + ", n " +
-         std::to_string(shape.n) + ", k " + std::to_string(shape.k);
-}
-
-std::vector<float> random_floats(int64_t count, uint32_t seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = normal(generator);
-  return values;
-}
-
-// The product of rows [0, m) of `a`, which has `k` columns.
-std::vector<float> product(const PackedMatrix& matrix, const float* a, int64_t m, Shape shape) {
-  std::vector<float> out(static_cast<size_t>(m * shape.n), -1.0f);
-  launch_gemm({&matrix, view(a, m, shape.k), view(out.data(), m, shape.n)}, Stream{});
-  return out;
-}
-
-bool same_bits(const float* x, const float* y, int64_t count) {
-  return std::memcmp(x, y, static_cast<size_t>(count) * sizeof(float)) == 0;
-}
-
-class ThreadCount {
- public:
-  explicit ThreadCount(int threads) { set_num_kernel_threads(threads); }
-  ~ThreadCount() { set_num_kernel_threads(0); }
-};
-
-void expect_close(const std::vector<float>& got, const std::vector<float>& want, double tolerance,
-                  const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < want.size(); ++i) {
-    ASSERT_NEAR(got[i], want[i], tolerance * (1 + std::fabs(want[i]))) << what << ", element " << i;
-  }
-}
-
-TEST(Gemm, equals_the_reference_on_every_path) {
+TEST(Gemm, equals_the_reference_at_every_precision) {
   for (Shape shape : kShapes) {
     const auto w = random_floats(shape.n * shape.k, 1);
-    const auto a = random_floats(70 * shape.k, 2);
-    const auto w_view = view(w.data(), shape.n, shape.k);
-    for (const Path& path : all_paths()) {
-      const auto matrix = pack_matrix_as(path.math, path.rule, w_view);
+    for (GemmPrecision precision : kPrecisions) {
+      const auto matrix = packed(precision, w, shape);
       ASSERT_NE(matrix, nullptr);
-      for (int64_t m : {1, 2, 3, 5, 8, 17, 64, 70}) {
-        std::vector<float> want(static_cast<size_t>(m * shape.n));
-        gemm_ref(path.precision, w_view, view(a.data(), m, shape.k), view(want.data(), m, shape.n));
-        const auto got = product(*matrix, a.data(), m, shape);
-        // f32 accumulation of k terms of size about 1.
-        const double tolerance = 2e-6 * std::sqrt(static_cast<double>(shape.k)) + 1e-6;
-        expect_close(got, want, tolerance, describe(path, shape) + ", m " + std::to_string(m));
+      for (int64_t m : {1, 5, 17, 70}) {
+        const auto a = random_floats(m * shape.k, 2);
+        expect_reference(precision, w, shape, a, product(*matrix, a));
         if (HasFatalFailure()) return;
       }
     }
   }
 }
 
-TEST(Gemm, gives_a_row_the_same_bits_in_any_batch) {
-  constexpr int64_t kRows = 150;
-  for (Shape shape : kShapes) {
+TEST(Gemm, gives_a_row_the_same_bits_in_any_batch_and_at_any_place) {
+  constexpr int64_t kRows = 70;
+  std::mt19937 generator(3);
+  for (Shape shape : {Shape{70, 520}, Shape{20, 37}}) {
     const auto w = random_floats(shape.n * shape.k, 3);
     const auto a = random_floats(kRows * shape.k, 4);
-    for (const Path& path : all_paths()) {
-      const auto matrix = pack_matrix_as(path.math, path.rule, view(w.data(), shape.n, shape.k));
-      ASSERT_NE(matrix, nullptr);
-      const auto all = product(*matrix, a.data(), kRows, shape);
-      for (int64_t m : {1, 2, 3, 4, 7, 8, 12, 13, 16, 23, 33, 48, 63, 64, 65, 100}) {
-        const int64_t first = (m * 37) % (kRows - m + 1);
-        const auto some = product(*matrix, a.data() + first * shape.k, m, shape);
-        ASSERT_TRUE(same_bits(some.data(), all.data() + first * shape.n, m * shape.n))
-            << describe(path, shape) << ", m " << m;
+    for (GemmPrecision precision : kPrecisions) {
+      const auto matrix = packed(precision, w, shape);
+      const auto all = product(*matrix, a);
+      std::vector<int64_t> rows(kRows);
+      std::iota(rows.begin(), rows.end(), 0);
+      for (int64_t m = 1; m <= kRows; m += kOnCuda ? 1 + m : 1) {
+        std::shuffle(rows.begin(), rows.end(), generator);
+        const std::vector<int64_t> some(rows.begin(), rows.begin() + m);
+        ASSERT_EQ(bits_of(product(*matrix, rows_of(a, shape.k, some))),
+                  bits_of(rows_of(all, shape.n, some)))
+            << describe(precision, shape) << ", m " << m;
       }
     }
-  }
-}
-
-TEST(Gemm, gives_the_same_bits_with_one_thread_and_with_two) {
-  constexpr Shape kShape{1024, 1030};  // large enough that threads are used
-  const auto w = random_floats(kShape.n * kShape.k, 5);
-  const auto a = random_floats(64 * kShape.k, 6);
-  for (const Path& path : all_paths()) {
-    std::vector<std::vector<float>> results;
-    for (int threads : {1, 2}) {
-      ThreadCount count(threads);
-      const auto matrix = pack_matrix_as(path.math, path.rule, view(w.data(), kShape.n, kShape.k));
-      results.push_back(product(*matrix, a.data(), 64, kShape));
-    }
-    EXPECT_EQ(results[0], results[1]) << describe(path, kShape);
   }
 }
 
 TEST(Gemm, is_not_disturbed_by_neighbour_rows_that_are_not_finite) {
   constexpr Shape kShape{130, 96};
   const auto w = random_floats(kShape.n * kShape.k, 7);
-  auto a = random_floats(9 * kShape.k, 8);
-  for (const Path& path : all_paths()) {
-    const auto matrix = pack_matrix_as(path.math, path.rule, view(w.data(), kShape.n, kShape.k));
-    const auto clean = product(*matrix, a.data(), 9, kShape);
-    auto dirty_a = a;
-    for (int64_t i = 0; i < kShape.k; ++i) {
-      dirty_a[static_cast<size_t>(3 * kShape.k + i)] = INFINITY;
-      dirty_a[static_cast<size_t>(8 * kShape.k + i)] = NAN;
-    }
-    const auto dirty = product(*matrix, dirty_a.data(), 9, kShape);
-    for (int64_t row : {0, 1, 2, 4, 5, 6, 7}) {
-      EXPECT_TRUE(same_bits(clean.data() + row * kShape.n, dirty.data() + row * kShape.n, kShape.n))
-          << describe(path, kShape) << ", row " << row;
-    }
+  const auto a = random_floats(9 * kShape.k, 8);
+  auto dirty_a = a;
+  std::fill_n(dirty_a.begin() + 3 * kShape.k, kShape.k, INFINITY);
+  std::fill_n(dirty_a.begin() + 8 * kShape.k, kShape.k, NAN);
+  for (GemmPrecision precision : kPrecisions) {
+    const auto matrix = packed(precision, w, kShape);
+    const auto clean = product(*matrix, a), dirty = product(*matrix, dirty_a);
+    const std::vector<int64_t> others = {0, 1, 2, 4, 5, 6, 7};
+    EXPECT_EQ(bits_of(rows_of(clean, kShape.n, others)), bits_of(rows_of(dirty, kShape.n, others)));
+    for (float value : rows_of(dirty, kShape.n, {3, 8})) EXPECT_FALSE(std::isfinite(value));
   }
 }
 
 TEST(Gemm, respects_row_strides_and_writes_nothing_else) {
   constexpr Shape kShape{70, 40};
-  constexpr int64_t kRows = 5, kAStride = 48, kWStride = 43, kOutStride = 77;
-  const auto w = random_floats(kShape.n * kWStride, 9);
-  const auto a = random_floats(kRows * kAStride, 10);
-  std::vector<float> dense_w, dense_a;
-  for (int64_t i = 0; i < kShape.n; ++i) {
-    dense_w.insert(dense_w.end(), &w[i * kWStride], &w[i * kWStride] + kShape.k);
-  }
-  for (int64_t i = 0; i < kRows; ++i) {
-    dense_a.insert(dense_a.end(), &a[i * kAStride], &a[i * kAStride] + kShape.k);
-  }
-  for (GemmPrecision precision : {GemmPrecision::kF32, GemmPrecision::kBf16}) {
-    const auto strided = pack_matrix(precision, {w.data(), {kShape.n, kShape.k}, {kWStride, 1}});
-    const auto dense =
-        pack_matrix(precision, view<const float>(dense_w.data(), kShape.n, kShape.k));
-    const auto want = product(*dense, dense_a.data(), kRows, kShape);
-    std::vector<float> out(kRows * kOutStride, -7.0f);
-    launch_gemm({strided.get(),
-                 {a.data(), {kRows, kShape.k}, {kAStride, 1}},
-                 {out.data(), {kRows, kShape.n}, {kOutStride, 1}}},
-                Stream{});
-    for (int64_t row = 0; row < kRows; ++row) {
-      EXPECT_TRUE(same_bits(&out[row * kOutStride], &want[row * kShape.n], kShape.n));
-      for (int64_t i = kShape.n; i < kOutStride; ++i) EXPECT_EQ(out[row * kOutStride + i], -7.0f);
+  constexpr int64_t kRows = 5, kWStride = 43, kOutStride = 77;
+  const auto dense_w = random_floats(kShape.n * kShape.k, 9);
+  const auto dense_a = random_floats(kRows * kShape.k, 10);
+  auto strided = [&](const std::vector<float>& dense, int64_t rows, int64_t stride) {
+    std::vector<float> spread(static_cast<size_t>(rows * stride), NAN);
+    for (int64_t i = 0; i < rows; ++i) {
+      std::copy_n(&dense[i * kShape.k], kShape.k, &spread[i * stride]);
+    }
+    return spread;
+  };
+  const auto w = strided(dense_w, kShape.n, kWStride);
+  for (int64_t a_stride : {48, 41}) {  // aligned rows and others
+    const DeviceArray<float> a(strided(dense_a, kRows, a_stride));
+    for (GemmPrecision precision : kPrecisions) {
+      const auto matrix =
+          pack_matrix(precision, {w.data(), {kShape.n, kShape.k}, {kWStride, 1}}, stream());
+      const auto want = product(*packed(precision, dense_w, kShape), dense_a);
+      const DeviceArray<float> device_out(kRows * kOutStride, -7.0f);
+      launch_on_test_stream({matrix.get(),
+                             {a.data(), {kRows, kShape.k}, {a_stride, 1}},
+                             {device_out.data(), {kRows, kShape.n}, {kOutStride, 1}}});
+      const auto out = device_out.download();
+      for (int64_t i = 0; i < kRows * kOutStride; ++i) {
+        const int64_t row = i / kOutStride, column = i % kOutStride;
+        ASSERT_EQ(out[i], column < kShape.n ? want[row * kShape.n + column] : -7.0f) << i;
+      }
     }
   }
 }
 
 TEST(Gemm, accepts_zero_rows) {
   const auto w = random_floats(64 * 64, 11);
-  const auto matrix = pack_matrix(GemmPrecision::kBf16, view(w.data(), 64, 64));
-  EXPECT_TRUE(product(*matrix, w.data(), 0, {64, 64}).empty());
+  EXPECT_TRUE(product(*packed(GemmPrecision::kBf16, w, {64, 64}), {}).empty());
 }
 
-TEST(Gemm, stores_bf16_weights_in_two_bytes_an_element) {
+TEST(Gemm, stores_weights_in_the_bytes_of_their_precision) {
   const auto w = random_floats(512 * 256, 12);
-  for (GemmMath math : supported_gemm_math(GemmPrecision::kBf16)) {
-    const auto matrix = pack_matrix_as(math, std::nullopt, view(w.data(), 512, 256));
-    EXPECT_EQ(packed_matrix_bytes(*matrix), 512 * 256 * 2);
-  }
-  const auto wide = pack_matrix(GemmPrecision::kF32, view(w.data(), 512, 256));
-  EXPECT_EQ(packed_matrix_bytes(*wide), 512 * 256 * 4);
+  EXPECT_EQ(packed_matrix_bytes(*packed(GemmPrecision::kF32, w, {512, 256})), 512 * 256 * 4);
+  EXPECT_EQ(packed_matrix_bytes(*packed(GemmPrecision::kBf16, w, {512, 256})), 512 * 256 * 2);
+  EXPECT_EQ(packed_matrix_bytes(*packed(GemmPrecision::kFp8, w, {512, 256})), 512 * 256 + 4 * 8);
 }
 
-TEST(Gemm, says_when_the_fixed_tile_is_in_use) {
-  const auto w = random_floats(64 * 64, 13);
-  const auto any = pack_matrix_as(GemmMath::kF32, TileRule::kAnyTile, view(w.data(), 64, 64));
-  const auto fixed = pack_matrix_as(GemmMath::kF32, TileRule::kFixedTile, view(w.data(), 64, 64));
-  EXPECT_TRUE(packed_matrix_uses_any_tile(*any));
-  EXPECT_FALSE(packed_matrix_uses_any_tile(*fixed));
-}
+// ---- Several matrices in one ------------------------------------------------------------------
 
-// The loop kernel with a flaw: a last-bit error in the first column of the rows that `is_flawed`
-// names.
-class FlawedKernel : public PanelKernel {
- public:
-  using Flaw = std::function<bool(int tile_rows, int place)>;
-  FlawedKernel(int64_t columns, int64_t k, Flaw is_flawed)
-      : honest_(make_loop_kernel(GemmMath::kF32, columns, k)),
-        columns_(columns),
-        is_flawed_(std::move(is_flawed)) {}
-  TileRule rule() const override { return TileRule::kAnyTile; }
-  int64_t packed_bytes() const override { return honest_->packed_bytes(); }
-  std::unique_ptr<PanelWeights> pack(TensorView<const float, 2> w,
-                                     std::byte* packed) const override {
-    return honest_->pack(w, packed);
-  }
-  const float* run(const PanelWeights& weights, int tile_rows, const void* a) const override {
-    const float* result = honest_->run(weights, tile_rows, a);
-    out_.assign(result, result + tile_rows * columns_);
-    for (int place = 0; place < tile_rows; ++place) {
-      float& value = out_[static_cast<size_t>(place * columns_)];
-      if (is_flawed_(tile_rows, place)) value = std::nextafter(value, 1e9f);
-    }
-    return out_.data();
-  }
-
- private:
-  const std::unique_ptr<PanelKernel> honest_;
-  const int64_t columns_;
-  const Flaw is_flawed_;
-  mutable std::vector<float> out_;
+struct Many {
+  std::vector<PackedMatrixPtr> alone;
+  PackedMatrixPtr together;  // the same, packed from the last to the first
 };
 
-TEST(PanelVerify, trusts_a_kernel_that_keeps_bits) {
-  const FlawedKernel kernel(5, 40, [](int, int) { return false; });
-  EXPECT_EQ(verified_rule(kernel, GemmMath::kF32, 5, 40), TileRule::kAnyTile);
-}
-
-TEST(PanelVerify, falls_back_to_the_fixed_tile_when_one_tile_size_rounds_differently) {
-  for (int size : kTileRows) {
-    const FlawedKernel kernel(5, 40, [size](int tile_rows, int) { return tile_rows == size; });
-    EXPECT_EQ(verified_rule(kernel, GemmMath::kF32, 5, 40), TileRule::kFixedTile) << size;
+Many pack_many(GemmPrecision precision, int64_t count, Shape shape) {
+  Many many;
+  many.together = make_packed_matrix({precision, count, shape.n, shape.k}, stream());
+  for (int64_t index = count - 1; index >= 0; --index) {
+    const auto w = random_floats(shape.n * shape.k, 20 + static_cast<uint32_t>(index));
+    many.alone.insert(many.alone.begin(), packed(precision, w, shape));
+    const auto w_view = view(w.data(), shape.n, shape.k);
+    EXPECT_TRUE(pack_into(*many.together, index, w_view, stream()));
   }
+  return many;
 }
 
-TEST(PanelVerify, rejects_a_kernel_whose_bits_depend_on_the_place_in_the_tile) {
-  const FlawedKernel last_place(5, 40, [](int rows, int place) { return place == rows - 1; });
-  EXPECT_EQ(verified_rule(last_place, GemmMath::kF32, 5, 40), TileRule::kOwnLoop);
-  const FlawedKernel second_half(5, 40, [](int, int place) { return place >= 8; });
-  EXPECT_EQ(verified_rule(second_half, GemmMath::kF32, 5, 40), TileRule::kOwnLoop);
-}
-
-std::vector<PackedMatrixPtr> pack_heads(GemmPrecision precision, int64_t num_heads, Shape shape) {
-  std::vector<PackedMatrixPtr> weights;
-  weights.reserve(static_cast<size_t>(num_heads));
+// `a` holds [rows, heads, k] in rows that are `gap` longer; heads start at `first_head`.
+void expect_bits_of_own_gemms(const Many& many, int64_t first_head, int64_t num_heads, int64_t gap,
+                              int64_t num_rows) {
+  const auto [n, k] = std::pair(packed_shape(*many.together).n, packed_shape(*many.together).k);
+  const int64_t a_stride = num_heads * k + gap, out_stride = num_heads * n + gap;
+  const auto a = random_floats(num_rows * a_stride, 14);
+  const DeviceArray<float> device_a(a);
+  const DeviceArray<float> device_out(static_cast<size_t>(num_rows * out_stride), -7.0f);
+  launch_head_gemm({many.together.get(),
+                    first_head,
+                    {device_a.data(), {num_rows, num_heads, k}, {a_stride, k, 1}},
+                    {device_out.data(), {num_rows, num_heads, n}, {out_stride, n, 1}}},
+                   stream());
+  const auto out = device_out.download();
+  std::vector<float> want(out.size(), -7.0f);
   for (int64_t head = 0; head < num_heads; ++head) {
-    const auto w = random_floats(shape.n * shape.k, 20 + static_cast<uint32_t>(head));
-    weights.push_back(pack_matrix(precision, view<const float>(w.data(), shape.n, shape.k)));
-  }
-  return weights;
-}
-
-// `a` holds [rows, heads, shape.k].
-void expect_bits_of_own_gemms(const std::vector<PackedMatrixPtr>& weights,
-                              const std::vector<float>& a, Shape shape, const std::string& what) {
-  const auto num_heads = static_cast<int64_t>(weights.size());
-  const auto num_rows = static_cast<int64_t>(a.size()) / (num_heads * shape.k);
-  std::vector<float> out(static_cast<size_t>(num_rows * num_heads * shape.n));
-  launch_head_gemm({weights.data(), view(a.data(), num_rows, num_heads, shape.k),
-                    view(out.data(), num_rows, num_heads, shape.n)},
-                   Stream{});
-  for (int64_t head = 0; head < num_heads; ++head) {
-    std::vector<float> want(static_cast<size_t>(num_rows * shape.n));
-    launch_gemm({weights[static_cast<size_t>(head)].get(),
-                 {a.data() + head * shape.k, {num_rows, shape.k}, {num_heads * shape.k, 1}},
-                 view(want.data(), num_rows, shape.n)},
-                Stream{});
+    std::vector<float> rows;
     for (int64_t row = 0; row < num_rows; ++row) {
-      ASSERT_TRUE(same_bits(&out[static_cast<size_t>((row * num_heads + head) * shape.n)],
-                            &want[static_cast<size_t>(row * shape.n)], shape.n))
-          << "head " << head << ", row " << row << ", " << what;
+      const auto begin = a.begin() + row * a_stride + head * k;
+      rows.insert(rows.end(), begin, begin + k);
+    }
+    const auto own = product(*many.alone[static_cast<size_t>(first_head + head)], rows);
+    for (int64_t row = 0; row < num_rows; ++row) {
+      std::copy_n(&own[row * n], n, &want[row * out_stride + head * n]);
     }
   }
+  EXPECT_EQ(bits_of(out), bits_of(want));
 }
 
 TEST(HeadGemm, gives_each_head_the_bits_of_its_own_gemm) {
-  constexpr int64_t kHeads = 7, kRows = 67;
-  for (Shape shape : {Shape{128, 64}, Shape{512, 192}, Shape{70, 33}}) {
-    for (GemmPrecision precision : {GemmPrecision::kF32, GemmPrecision::kBf16}) {
-      const auto weights = pack_heads(precision, kHeads, shape);
-      const auto a = random_floats(kRows * kHeads * shape.k, 14);
-      for (int threads : {1, 2}) {
-        ThreadCount count(threads);
-        expect_bits_of_own_gemms(weights, a, shape, "threads " + std::to_string(threads));
-        if (HasFatalFailure()) return;
-      }
+  for (Shape shape : {Shape{70, 33}, Shape{24, 520}}) {
+    for (GemmPrecision precision : kPrecisions) {
+      SCOPED_TRACE(describe(precision, shape));
+      const Many many = pack_many(precision, 4, shape);
+      expect_bits_of_own_gemms(many, 0, 4, 0, 19);
+      expect_bits_of_own_gemms(many, 2, 2, 8, 3);
     }
   }
 }
 
 TEST(HeadGemm, accepts_zero_rows_and_zero_heads) {
-  const auto w = random_floats(64 * 64, 15);
-  std::vector<PackedMatrixPtr> weights;
-  weights.push_back(pack_matrix(GemmPrecision::kF32, view(w.data(), 64, 64)));
-  float out = -1.0f;
-  launch_head_gemm({weights.data(), view(w.data(), 0, 1, 64), view(&out, 0, 1, 64)}, Stream{});
-  launch_head_gemm({weights.data(), view(w.data(), 4, 0, 64), view(&out, 4, 0, 64)}, Stream{});
-  EXPECT_EQ(out, -1.0f);
+  const Many many = pack_many(GemmPrecision::kF32, 1, {64, 64});
+  expect_bits_of_own_gemms(many, 0, 1, 0, 0);
+  expect_bits_of_own_gemms(many, 1, 0, 3, 4);
 }
 
+using LaunchGrouped = std::function<void(const GroupedGemmParams&)>;
+
+void expect_bits_of_groups(const Many& many, const std::vector<int32_t>& offsets, int64_t num_rows,
+                           const LaunchGrouped& launch) {
+  const auto [n, k] = std::pair(packed_shape(*many.together).n, packed_shape(*many.together).k);
+  const auto a = random_floats(num_rows * k, 15);
+  const DeviceArray<float> device_a(a);
+  const DeviceArray<int32_t> device_offsets(offsets);
+  const DeviceArray<float> out(static_cast<size_t>(num_rows * n), -7.0f);
+  launch({many.together.get(),
+          view<const int32_t>(device_offsets.data(), static_cast<int64_t>(offsets.size())),
+          view<const float>(device_a.data(), num_rows, k), view(out.data(), num_rows, n)});
+  std::vector<float> want;
+  for (size_t group = 0; group + 1 < offsets.size(); ++group) {
+    const auto own = product(*many.alone[group],
+                             {a.begin() + offsets[group] * k, a.begin() + offsets[group + 1] * k});
+    want.insert(want.end(), own.begin(), own.end());
+  }
+  want.resize(static_cast<size_t>(num_rows * n), -7.0f);
+  EXPECT_EQ(bits_of(out.download()), bits_of(want)) << testing::PrintToString(offsets);
+}
+
+const std::vector<int32_t> kOffsets[] = {{0, 0, 0, 0, 0},     {0, 20, 20, 20, 20}, {0, 0, 0, 0, 20},
+                                         {0, 17, 33, 34, 70}, {0, 0, 16, 16, 18},  {0, 2, 2, 2, 2}};
+
+TEST(GroupedGemm, gives_each_run_of_rows_the_bits_of_its_own_gemm_and_touches_no_other) {
+  for (Shape shape : {Shape{70, 33}, Shape{24, 520}}) {
+    for (GemmPrecision precision : kPrecisions) {
+      SCOPED_TRACE(describe(precision, shape));
+      const Many many = pack_many(precision, 4, shape);
+      for (const auto& offsets : kOffsets) {
+        expect_bits_of_groups(
+            many, offsets, offsets.back() + 2,
+            [](const GroupedGemmParams& params) { launch_grouped_gemm(params, stream()); });
+      }
+    }
+  }
+}
+
+TEST(GroupedGemm, finds_its_rows_among_more_groups_than_a_warp_has_lanes) {
+  const Many many = pack_many(GemmPrecision::kF32, 67, {8, 32});
+  std::vector<int32_t> offsets = {0};
+  for (int group = 0; group < 67; ++group) offsets.push_back(offsets.back() + group * 7 % 4);
+  expect_bits_of_groups(many, offsets, offsets.back() + 3, [](const GroupedGemmParams& params) {
+    launch_grouped_gemm(params, stream());
+  });
+}
+
+TEST(GroupedGemm, accepts_zero_rows) {
+  const Many many = pack_many(GemmPrecision::kBf16, 2, {64, 64});
+  expect_bits_of_groups(many, {0, 0, 0}, 0, [](const GroupedGemmParams& params) {
+    launch_grouped_gemm(params, stream());
+  });
+}
+
+#if DHS_TEST_CUDA
+
+std::vector<GemmConfig> all_configs() {
+  std::vector<GemmConfig> configs;
+  for (GemmTile tile : kGemmTiles) {
+    for (bool splits_k : {false, true}) configs.push_back({tile, splits_k});
+  }
+  return configs;
+}
+
+void expect_same_bits_with_every_config(GemmPrecision precision, Shape shape,
+                                        const std::vector<int64_t>& row_counts) {
+  const auto w = random_floats(shape.n * shape.k, 40);
+  const auto matrix = packed(precision, w, shape);
+  for (int64_t m : row_counts) {
+    const auto a = random_floats(m * shape.k, 41);
+    const auto want = product(*matrix, a);
+    expect_reference(precision, w, shape, a, want);
+    for (GemmConfig config : all_configs()) {
+      const auto got = product(*matrix, a, [&](const GemmParams& params) {
+        cuda::launch_gemm_as(params, config, stream());
+      });
+      ASSERT_EQ(bits_of(got), bits_of(want))
+          << describe(precision, shape) << ", m " << m << ", tile " << static_cast<int>(config.tile)
+          << ", split " << config.splits_k;
+    }
+  }
+}
+
+TEST(CudaGemm, gives_the_same_bits_with_every_tile_and_split) {
+  for (GemmPrecision precision : kPrecisions) {
+    expect_same_bits_with_every_config(precision, {66, 900}, {17});  // three stretches of k
+    expect_same_bits_with_every_config(precision, {140, 50}, {3, 66});
+  }
+}
+
+TEST(CudaGemm, gives_groups_the_same_bits_with_every_tile_and_split) {
+  for (GemmPrecision precision : kPrecisions) {
+    const Many many = pack_many(precision, 4, {24, 520});
+    for (GemmConfig config : all_configs()) {
+      SCOPED_TRACE(static_cast<int>(config.tile));
+      expect_bits_of_groups(many, kOffsets[3], 70, [&](const GroupedGemmParams& params) {
+        cuda::launch_grouped_gemm_as(params, config, stream());
+      });
+    }
+  }
+}
+
+TEST(CudaGemm, computes_fp8_rows_in_several_goes_when_scratch_is_small) {
+  constexpr Shape kShape{40, 520};
+  const Many many = pack_many(GemmPrecision::kFp8, 4, kShape);
+  Stream small = stream();
+  small.scratch_bytes = 32 << 10;  // 24 rows at a time
+  const auto a = random_floats(70 * kShape.k, 42);
+  EXPECT_EQ(bits_of(product(*many.alone[0], a)),
+            bits_of(product(*many.alone[0], a,
+                            [&](const GemmParams& params) { launch_gemm(params, small); })));
+  expect_bits_of_groups(many, kOffsets[4], 70, [&](const GroupedGemmParams& params) {
+    launch_grouped_gemm(params, small);
+  });
+}
+
+// ---- The library's algorithms, from a table that plays the library ------------------------------
+
+struct Candidate {
+  cublasStatus_t state = CUBLAS_STATUS_SUCCESS;
+  size_t workspace_bytes = 0;
+  int32_t splits = 1;
+  bool passes = true;
+};
+
+// What the functions of the table answer with; an algorithm's first word is its place in the list.
+struct FakeLibrary {
+  std::vector<Candidate> candidates;
+  int num_alive = 0;  // descriptions created and not destroyed
+  bool can_describe = true;
+};
+FakeLibrary fake;
+
+template <class Handle>
+cublasStatus_t create(Handle* handle) {
+  if (!fake.can_describe) return CUBLAS_STATUS_ALLOC_FAILED;
+  ++fake.num_alive;
+  *handle = reinterpret_cast<Handle>(&fake);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+template <class Handle>
+cublasStatus_t destroy(Handle) {
+  --fake.num_alive;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// As cublasLtMatmulAlgoGetHeuristic does, without its first seven parameters.
+cublasStatus_t list_candidates(int most, cublasLtMatmulHeuristicResult_t* results, int* count) {
+  *count = std::min(most, static_cast<int>(fake.candidates.size()));
+  for (int i = 0; i < *count; ++i) {
+    results[i] = {};
+    results[i].algo.data[0] = static_cast<uint64_t>(i);
+    results[i].state = fake.candidates[i].state;
+    results[i].workspaceSize = fake.candidates[i].workspace_bytes;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t tell_splits(const cublasLtMatmulAlgo_t* algorithm,
+                           cublasLtMatmulAlgoConfigAttributes_t, void* value, size_t,
+                           size_t* written) {
+  *static_cast<int32_t*>(value) = fake.candidates[algorithm->data[0]].splits;
+  *written = sizeof(int32_t);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cuda::CublasLtApi fake_api() {
+  cuda::CublasLtApi api;
+  api.desc_create = [](cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t) {
+    return create(desc);
+  };
+  api.layout_create = [](cublasLtMatrixLayout_t* layout, cudaDataType_t, uint64_t, uint64_t,
+                         int64_t) { return create(layout); };
+  api.preference_create = [](cublasLtMatmulPreference_t* made) { return create(made); };
+  api.desc_destroy = [](cublasLtMatmulDesc_t made) { return destroy(made); };
+  api.layout_destroy = [](cublasLtMatrixLayout_t made) { return destroy(made); };
+  api.preference_destroy = [](cublasLtMatmulPreference_t made) { return destroy(made); };
+  api.desc_set = [](cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void*, size_t) {
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  api.preference_set = [](cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
+                          const void*, size_t) { return CUBLAS_STATUS_SUCCESS; };
+  api.get_heuristic = [](cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                         cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                         cublasLtMatmulPreference_t, int most,
+                         cublasLtMatmulHeuristicResult_t* results,
+                         int* count) { return list_candidates(most, results, count); };
+  api.algo_config_get = tell_splits;
+  return api;
+}
+
+// The place of the algorithm that is taken for the candidates, nothing when none is.
+std::optional<size_t> taken(const std::vector<Candidate>& candidates, bool can_describe = true) {
+  fake = {.candidates = candidates, .can_describe = can_describe};
+  const auto gemm =
+      cuda::LibraryGemm::make(fake_api(), nullptr, 512, 256, [](const cuda::LibraryGemm& trial) {
+        return fake.candidates[trial.algorithm().data[0]].passes;
+      });
+  EXPECT_EQ(fake.num_alive, 0);
+  if (gemm == nullptr) return std::nullopt;
+  return gemm->algorithm().data[0];
+}
+
+TEST(LibraryGemm, takes_the_first_algorithm_that_works_alone_and_passes_its_trial) {
+  EXPECT_EQ(taken({{}, {}}), 0u);
+  EXPECT_EQ(taken({{.passes = false}, {}, {}}), 1u);
+  EXPECT_EQ(taken({{.splits = 4}, {.workspace_bytes = 1}, {}}), 2u);
+  EXPECT_EQ(taken({{.state = CUBLAS_STATUS_NOT_SUPPORTED}, {}}), 1u);
+}
+
+TEST(LibraryGemm, leaves_the_matrix_to_our_kernel_when_no_algorithm_passes) {
+  EXPECT_EQ(taken({}), std::nullopt);
+  EXPECT_EQ(taken({{.passes = false}, {.splits = 2}}), std::nullopt);
+  EXPECT_EQ(taken({{}}, false), std::nullopt);
+}
+
+TEST(LibraryGemm, is_not_there_when_a_function_is_missing) {
+  static int num_asked;
+  static const char* missing;
+  auto load = [](const char*, const char* symbol) -> void* {
+    ++num_asked;
+    return std::string(symbol) == missing ? nullptr : &fake;
+  };
+  cuda::CublasLtApi api;
+  missing = "none";
+  EXPECT_TRUE(cuda::load_cublaslt(load, api));
+  missing = "cublasLtMatmul";
+  num_asked = 0;
+  EXPECT_FALSE(cuda::load_cublaslt(load, api));
+  EXPECT_EQ(num_asked, 2);  // a library that lacks it is not searched on
+}
+
+TEST(LibraryGemm, rounds_rows_and_pads_them_with_zeros) {
+  const auto rows = random_floats(3 * 50, 43);
+  const DeviceArray<float> from(rows);
+  const DeviceArray<Bf16> to(3 * 64, Bf16{0x7fff});
+  cuda::launch_round_rows(
+      {.from = from.data(), .from_stride = 50, .m = 3, .k = 41, .to = to.data(), .padded_k = 64},
+      stream());
+  const auto got = to.download();
+  for (size_t i = 0; i < got.size(); ++i) {
+    const size_t row = i / 64, column = i % 64;
+    EXPECT_EQ(got[i], column < 41 ? f32_to_bf16(rows[row * 50 + column]) : 0) << i;
+  }
+}
+
+#endif  // DHS_TEST_CUDA
+
 }  // namespace
-}  // namespace dhs
+}  // namespace dhs::test

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
 #include <vector>
+
+#include "kernels/test_memory.h"
 
 namespace dhs {
 namespace {
@@ -267,6 +270,180 @@ TEST(IndexKey, comes_back_from_any_offset) {
       decode_index_key(layout, page.data(), k, back.data());
       for (size_t d = 0; d < key.size(); ++d) {
         EXPECT_NEAR(back[d], key[d], tolerance * (std::fabs(key[d]) + 0.01f));
+      }
+    }
+  }
+}
+
+// ---- Many rows at once: the codecs of every backend --------------------------------------------
+
+float float_of(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// launch_encode_rows must give encode_row's bytes for these latents and ropes.
+void expect_same_encoding(const RowLayout& layout, const std::vector<float>& latents,
+                          const std::vector<float>& ropes) {
+  const int64_t num_rows = static_cast<int64_t>(latents.size()) / layout.latent_dim;
+  const int64_t row_bytes = layout.row_bytes();
+  const test::DeviceArray<float> device_latents(latents), device_ropes(ropes);
+  const test::DeviceArray<std::byte> rows(static_cast<size_t>(num_rows * row_bytes),
+                                          std::byte{0xee});
+  launch_encode_rows(
+      {.layout = layout,
+       .latents = view<const float>(device_latents.data(), num_rows, layout.latent_dim),
+       .ropes = view<const float>(device_ropes.data(), num_rows, layout.rope_dim),
+       .rows = view(rows.data(), num_rows, row_bytes)},
+      test::stream());
+  const Bytes actual = rows.download();
+  for (int64_t i = 0; i < num_rows; ++i) {
+    Bytes expected(static_cast<size_t>(row_bytes), std::byte{0xdd});
+    encode_row(layout, latents.data() + i * layout.latent_dim, ropes.data() + i * layout.rope_dim,
+               expected.data());
+    for (int64_t b = 0; b < row_bytes; ++b) {
+      ASSERT_EQ(byte_at(actual, i * row_bytes + b), byte_at(expected, b))
+          << "row " << i << ", byte " << b << " of format " << int(layout.format);
+    }
+  }
+}
+
+// f32 patterns from all over the range, infinities and NaNs of both signs among them.
+std::vector<float> patterns(size_t count) {
+  std::vector<float> values = {kInfinity,  -kInfinity, std::nanf(""),        -std::nanf(""),
+                               0.0f,       -0.0f,      float_of(0x7f800001), float_of(0xffbfffff),
+                               float_of(1)};
+  for (uint32_t bits = 0; values.size() < count; bits += 0x3f9a7) values.push_back(float_of(bits));
+  return values;
+}
+
+TEST(EncodeRows, rounds_every_kind_of_value_as_encode_row_does) {
+  constexpr size_t kNumRows = 260;
+  const std::vector<float> ropes = patterns(kNumRows * 64);
+  for (RowFormat format : {RowFormat::kF32, RowFormat::kBf16, RowFormat::kFp8}) {
+    expect_same_encoding({format, 64, 64}, patterns(kNumRows * 64), ropes);
+  }
+}
+
+TEST(EncodeRows, rounds_all_fp8_ties_and_their_neighbours_as_encode_row_does) {
+  // Scale 1 through the 448 of each row. Values, midpoints and what lies next to them.
+  std::vector<float> values;
+  for (int code = 0; code < 0x7e; ++code) {
+    const float low = f8e4m3_to_f32(static_cast<F8E4m3>(code));
+    const float middle = (low + f8e4m3_to_f32(static_cast<F8E4m3>(code + 1))) / 2;
+    for (float value :
+         {low, middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 500.0f)}) {
+      values.push_back(value);
+      values.push_back(-value);
+    }
+  }
+  values.push_back(std::nanf(""));
+  values.push_back(-std::nanf(""));
+  constexpr size_t kLatents = 128;
+  std::vector<float> latents;
+  for (float value : values) {
+    if (latents.size() % kLatents == 0) latents.push_back(448.0f);
+    latents.push_back(value);
+  }
+  latents.resize((latents.size() + kLatents - 1) / kLatents * kLatents, 1.0f);
+  const std::vector<float> ropes(latents.size() / kLatents * 2, 1.0f);
+  expect_same_encoding({RowFormat::kFp8, kLatents, 2}, latents, ropes);
+}
+
+TEST(EncodeRows, picks_the_scale_of_every_magnitude_as_encode_row_does) {
+  std::vector<float> latents;
+  const auto add_row = [&](float largest) {
+    latents.insert(latents.end(), {largest / 3, -largest, largest / 1000, std::nanf("")});
+  };
+  for (int exponent = -30; exponent <= 119; ++exponent) {
+    const float largest = std::ldexp(448.0f, exponent);
+    add_row(std::nextafter(largest, 0.0f));
+    add_row(largest);
+    add_row(std::nextafter(largest, kInfinity));
+  }
+  for (float largest : {1e-4f, 0.0f, 1e-45f, std::numeric_limits<float>::max(), kInfinity}) {
+    add_row(largest);
+  }
+  expect_same_encoding({RowFormat::kFp8, 4, 2}, latents, std::vector<float>(latents.size(), 1.0f));
+}
+
+TEST(EncodeRows, encodes_rows_of_any_shape) {
+  for (RowFormat format : {RowFormat::kF32, RowFormat::kBf16, RowFormat::kFp8}) {
+    for (int32_t latent_dim : {1, 5, 130, 512, 700}) {
+      for (int32_t rope_dim : {0, 2, 64}) {
+        expect_same_encoding({format, latent_dim, rope_dim}, random_values(3 * latent_dim, 8),
+                             random_values(3 * rope_dim, 9));
+      }
+    }
+  }
+}
+
+// launch_decode_rows must give decode_row's bits, and its latents rounded to bf16.
+void expect_same_decoding(const RowLayout& layout, const Bytes& rows) {
+  const int64_t row_bytes = layout.row_bytes();
+  const int64_t num_rows = static_cast<int64_t>(rows.size()) / row_bytes;
+  const auto num_latents = static_cast<size_t>(num_rows * layout.latent_dim);
+  const auto num_ropes = static_cast<size_t>(num_rows * layout.rope_dim);
+  const test::DeviceArray<std::byte> device_rows(rows);
+  const test::DeviceArray<float> latents(num_latents, -7.0f), ropes(num_ropes, -7.0f);
+  const test::DeviceArray<Bf16> latents_bf16(num_latents, Bf16{7});
+  launch_decode_rows({.layout = layout,
+                      .rows = view<const std::byte>(device_rows.data(), num_rows, row_bytes),
+                      .latents = view(latents.data(), num_rows, layout.latent_dim),
+                      .ropes = view(ropes.data(), num_rows, layout.rope_dim),
+                      .latents_bf16 = view(latents_bf16.data(), num_rows, layout.latent_dim)},
+                     test::stream());
+  std::vector<float> expected_latents(num_latents), expected_ropes(num_ropes);
+  std::vector<Bf16> expected_bf16(num_latents);
+  for (int64_t i = 0; i < num_rows; ++i) {
+    decode_row(layout, rows.data() + i * row_bytes, &expected_latents[i * layout.latent_dim],
+               expected_ropes.data() + i * layout.rope_dim);
+  }
+  convert_to_bf16(expected_latents.data(), static_cast<int64_t>(num_latents), expected_bf16.data());
+  const auto bits = [](const std::vector<float>& values) {
+    std::vector<uint32_t> copies(values.size());
+    for (size_t i = 0; i < values.size(); ++i) std::memcpy(&copies[i], &values[i], 4);
+    return copies;
+  };
+  EXPECT_EQ(bits(latents.download()), bits(expected_latents));
+  EXPECT_EQ(bits(ropes.download()), bits(expected_ropes));
+  EXPECT_EQ(latents_bf16.download(), expected_bf16);
+}
+
+TEST(DecodeRows, decodes_all_256_codes_at_every_scale_bit_for_bit) {
+  const RowLayout layout{RowFormat::kFp8, 256, 8};  // two groups: two scales per row
+  Bytes rows;
+  for (int exponent = -22; exponent <= 120; exponent += 2) {
+    Bytes row(static_cast<size_t>(layout.row_bytes()), std::byte{0});
+    for (size_t code = 0; code < 256; ++code) row[code * 173 % 256] = static_cast<std::byte>(code);
+    const float scales[2] = {std::ldexp(1.0f, exponent),
+                             std::ldexp(1.0f, std::min(exponent + 1, 120))};
+    std::memcpy(row.data() + layout.scales_offset(), scales, sizeof(scales));
+    rows.insert(rows.end(), row.begin(), row.end());
+    std::reverse(row.begin(), row.begin() + 256);  // every code under both scales
+    rows.insert(rows.end(), row.begin(), row.end());
+  }
+  expect_same_decoding(layout, rows);
+}
+
+Bytes encoded_patterns(const RowLayout& layout, int64_t num_rows) {
+  const std::vector<float> latents = patterns(static_cast<size_t>(num_rows * layout.latent_dim));
+  const std::vector<float> ropes = patterns(static_cast<size_t>(num_rows * layout.rope_dim));
+  Bytes rows(static_cast<size_t>(num_rows * layout.row_bytes()));
+  for (int64_t i = 0; i < num_rows; ++i) {
+    encode_row(layout, latents.data() + i * layout.latent_dim, ropes.data() + i * layout.rope_dim,
+               rows.data() + i * layout.row_bytes());
+  }
+  return rows;
+}
+
+TEST(DecodeRows, decodes_every_format_and_shape_as_decode_row_does) {
+  for (RowFormat format : {RowFormat::kF32, RowFormat::kBf16, RowFormat::kFp8}) {
+    for (int32_t latent_dim : {1, 6, 132, 512}) {
+      for (int32_t rope_dim : {0, 3, 64}) {
+        const RowLayout layout{format, latent_dim, rope_dim};
+        expect_same_decoding(layout, encoded_patterns(layout, 2));
       }
     }
   }

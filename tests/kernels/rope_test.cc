@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dhisparse/device.h"
+#include "kernels/test_memory.h"
 
 namespace dhs {
 namespace {
@@ -29,13 +30,30 @@ struct RopeCase {
   std::vector<double> frequencies;
   std::vector<int32_t> positions;
 
-  RopeParams params(float* x) const {
-    return {.x = view(x, num_tokens, num_heads, head_dim),
-            .positions = view(positions.data(), num_tokens),
-            .inverse_frequency = frequencies.data(),
-            .rope_dim = rope_dim,
-            .pairing = pairing,
-            .magnitude = 1.0f};
+  float magnitude = 1.0f;
+
+  // x after the launch.
+  std::vector<float> turn(const std::vector<float>& x) const {
+    const test::DeviceArray<float> device_x(x);
+    const test::DeviceArray<int32_t> device_positions(positions);
+    const test::DeviceArray<double> device_frequencies(frequencies);
+    launch_rope({.x = view(device_x.data(), num_tokens, num_heads, head_dim),
+                 .positions = view<const int32_t>(device_positions.data(), num_tokens),
+                 .inverse_frequency = device_frequencies.data(),
+                 .rope_dim = rope_dim,
+                 .pairing = pairing,
+                 .magnitude = magnitude},
+                test::stream());
+    return device_x.download();
+  }
+  std::vector<float> turn_ref(std::vector<float> x) const {
+    rope_ref({.x = view(x.data(), num_tokens, num_heads, head_dim),
+              .positions = view(positions.data(), num_tokens),
+              .inverse_frequency = frequencies.data(),
+              .rope_dim = rope_dim,
+              .pairing = pairing,
+              .magnitude = magnitude});
+    return x;
   }
 };
 
@@ -52,12 +70,9 @@ TEST(Rope, equals_the_reference_for_both_pairings) {
   for (RopePairing pairing : kPairings) {
     for (int32_t rope_dim : {2, 6, 32, 64, 128}) {
       auto test = make_case(pairing, rope_dim, 40);
-      auto got = random_floats(40 * 5 * test.head_dim, 1), want = got;
-      RopeParams params = test.params(got.data());
-      params.magnitude = 1.25f;
-      launch_rope(params, Stream{});
-      params.x.data = want.data();
-      rope_ref(params);
+      test.magnitude = 1.25f;
+      const auto x = random_floats(40 * 5 * test.head_dim, 1);
+      const auto got = test.turn(x), want = test.turn_ref(x);
       for (size_t i = 0; i < got.size(); ++i) {
         ASSERT_NEAR(got[i], want[i], 1e-6f * (1 + std::fabs(want[i]))) << i;
       }
@@ -69,9 +84,7 @@ TEST(Rope, does_nothing_at_position_zero_and_leaves_the_other_columns) {
   for (RopePairing pairing : kPairings) {
     auto test = make_case(pairing, 8, 3);
     test.positions = {0, 5, 0};
-    auto x = random_floats(3 * 5 * test.head_dim, 2);
-    const auto before = x;
-    launch_rope(test.params(x.data()), Stream{});
+    const auto before = random_floats(3 * 5 * test.head_dim, 2), x = test.turn(before);
     for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
       const bool turns = i / (5 * test.head_dim) == 1 && i % test.head_dim < 8;
       EXPECT_EQ(x[i] != before[i], turns) << i;
@@ -81,18 +94,10 @@ TEST(Rope, does_nothing_at_position_zero_and_leaves_the_other_columns) {
 
 TEST(Rope, pairs_neighbours_or_halves) {
   const std::vector<double> quarter_turn = {M_PI / 2, M_PI / 2};
-  const std::vector<int32_t> one = {1};
-  float interleaved[] = {1, 2, 3, 4}, half_split[] = {1, 2, 3, 4};
-  RopeParams params{.x = view(interleaved, 1, 1, 4),
-                    .positions = view(one.data(), 1),
-                    .inverse_frequency = quarter_turn.data(),
-                    .rope_dim = 4,
-                    .pairing = RopePairing::kInterleaved,
-                    .magnitude = 1.0f};
-  launch_rope(params, Stream{});
-  params.x.data = half_split;
-  params.pairing = RopePairing::kHalfSplit;
-  launch_rope(params, Stream{});
+  RopeCase test{1, 1, 4, 4, RopePairing::kInterleaved, quarter_turn, {1}};
+  const auto interleaved = test.turn({1, 2, 3, 4});
+  test.pairing = RopePairing::kHalfSplit;
+  const auto half_split = test.turn({1, 2, 3, 4});
   const float want_interleaved[] = {-2, 1, -4, 3}, want_half_split[] = {-3, -4, 1, 2};
   for (int i = 0; i < 4; ++i) {
     EXPECT_NEAR(interleaved[i], want_interleaved[i], 1e-6f);
@@ -108,7 +113,7 @@ TEST(Rope, makes_dot_products_depend_on_distance_only_at_a_million_tokens) {
   const auto row = random_floats(2 * 64, 3);
   auto x = row;
   x.insert(x.end(), row.begin(), row.end());
-  launch_rope(test.params(x.data()), Stream{});
+  x = test.turn(x);
   auto dot = [&](int a, int b) {
     double sum = 0;
     for (int i = 0; i < 64; ++i) sum += static_cast<double>(x[a * 64 + i]) * x[b * 64 + i];
@@ -123,30 +128,43 @@ TEST(Rope, gives_a_token_the_same_bits_alone_and_in_a_batch) {
     auto test = make_case(pairing, 64, kTokens);
     const int64_t token_size = test.num_heads * test.head_dim;
     const auto start = random_floats(kTokens * token_size, 4);
-    auto all = start, serial = start;
     set_num_kernel_threads(2);
-    launch_rope(test.params(all.data()), Stream{});
+    const auto all = test.turn(start);
     set_num_kernel_threads(1);
-    launch_rope(test.params(serial.data()), Stream{});
+    EXPECT_EQ(test.turn(start), all);
     set_num_kernel_threads(0);
-    EXPECT_EQ(all, serial);
     for (int64_t token : {0, 13, 63}) {
-      std::vector<float> alone(start.begin() + token * token_size,
-                               start.begin() + (token + 1) * token_size);
-      RopeParams params = test.params(alone.data());
-      params.x.sizes[0] = 1;
-      params.positions = view<const int32_t>(test.positions.data() + token, 1);
-      launch_rope(params, Stream{});
+      RopeCase one = test;
+      one.num_tokens = 1;
+      one.positions = {test.positions[token]};
+      const auto alone =
+          one.turn({start.begin() + token * token_size, start.begin() + (token + 1) * token_size});
       EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + token * token_size));
     }
   }
 }
 
 TEST(Rope, accepts_zero_tokens) {
-  auto test = make_case(RopePairing::kInterleaved, 4, 0);
-  float x = -1.0f;
-  launch_rope(test.params(&x), Stream{});
-  EXPECT_EQ(x, -1.0f);
+  EXPECT_EQ(make_case(RopePairing::kInterleaved, 4, 0).turn({-1.0f}), std::vector<float>{-1.0f});
+}
+
+TEST(Rope, leaves_padding_as_it_is) {
+  auto test = make_case(RopePairing::kHalfSplit, 8, 3);
+  test.positions = {-1, 5, -1};
+  const auto before = random_floats(3 * 5 * test.head_dim, 6), x = test.turn(before);
+  for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
+    const bool turns = i / (5 * test.head_dim) == 1 && i % test.head_dim < 8;
+    EXPECT_EQ(x[i] != before[i], turns) << i;
+  }
+}
+
+TEST(Rope, turns_every_head_of_many) {
+  auto test = make_case(RopePairing::kInterleaved, 16, 2);
+  test.num_heads = 130;
+  test.head_dim = 20;
+  const auto x = random_floats(2 * 130 * 20, 7);
+  const auto got = test.turn(x), want = test.turn_ref(x);
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-5f) << i;
 }
 
 TEST(RopeFrequencies, fall_as_powers_of_theta) {

@@ -2,110 +2,33 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <random>
-#include <string>
-#include <vector>
-
-#include "kernels/sparse_attention/sparse_attention_tables.h"
+#include "kernels/sparse_attention_problem.h"
+#ifdef DHS_SIMT
+#include "simt/emu/runtime.h"
+#endif
 
 namespace dhs {
 namespace {
 
+using Problem = test::AttentionProblem;
+using test::attention_versions;
+using test::AttentionVersion;
+
 constexpr RowFormat kFormats[] = {RowFormat::kF32, RowFormat::kBf16, RowFormat::kFp8};
-constexpr CpuIsa kIsas[] = {CpuIsa::kBase, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16};
-constexpr int32_t kSlotsPerChunk = 10;
 
-// Rows in slots of a row cache whose records carry another layer's bytes in front, and query rows.
-struct Problem {
-  Problem(RowLayout row_layout, int64_t heads, int64_t slot_count, int64_t k)
-      : layout(row_layout), num_heads(heads), num_slots(slot_count), top_k(k) {
-    record_bytes = layout.row_bytes() + 32;
-    const int64_t num_chunks = (num_slots + kSlotsPerChunk - 1) / kSlotsPerChunk;
-    for (int64_t c = 0; c < num_chunks; ++c) {
-      offsets.push_back((num_chunks - 1 - c) * kSlotsPerChunk * record_bytes);
-    }
-    pool.resize(static_cast<size_t>(num_chunks * kSlotsPerChunk * record_bytes));
-    for (int64_t slot = 0; slot < num_slots; ++slot) {
-      write_row(slot, values(layout.latent_dim), values(layout.rope_dim));
-    }
-  }
+std::string describe(const AttentionVersion& version, RowFormat format) {
+  return version.name + ", format " + std::to_string(static_cast<int>(format));
+}
 
-  std::vector<float> values(int64_t count) {
-    std::normal_distribution<float> normal;
-    std::vector<float> made(static_cast<size_t>(count));
-    for (float& value : made) value = normal(random);
-    return made;
-  }
-
-  ChunkedItems records() { return {pool.data(), offsets.data(), kSlotsPerChunk, record_bytes}; }
-
-  void write_row(int64_t slot, const std::vector<float>& latent, const std::vector<float>& rope) {
-    encode_row(layout, latent.data(), rope.data(), records().at(slot) + 16);
-  }
-
-  void add_row(const std::vector<int32_t>& row_slots) {
-    add_row(row_slots, values(num_heads * layout.latent_dim), values(num_heads * layout.rope_dim));
-  }
-  void add_row(std::vector<int32_t> row_slots, const std::vector<float>& latent,
-               const std::vector<float>& rope) {
-    row_slots.resize(static_cast<size_t>(top_k), -1);
-    slots.insert(slots.end(), row_slots.begin(), row_slots.end());
-    q_latent.insert(q_latent.end(), latent.begin(), latent.end());
-    q_rope.insert(q_rope.end(), rope.begin(), rope.end());
-  }
-
-  // `count` different slots in random order.
-  std::vector<int32_t> some_slots(int64_t count) {
-    std::vector<int32_t> all(static_cast<size_t>(num_slots));
-    std::iota(all.begin(), all.end(), 0);
-    std::shuffle(all.begin(), all.end(), random);
-    all.resize(static_cast<size_t>(count));
-    return all;
-  }
-
-  int64_t num_rows() const { return static_cast<int64_t>(slots.size()) / top_k; }
-
-  SparseAttentionParams params(std::vector<float>& out) {
-    out.assign(static_cast<size_t>(num_rows() * num_heads * layout.latent_dim), 777.0f);
-    SparseAttentionParams made;
-    made.layout = layout;
-    made.records = records();
-    made.row_offset = 16;
-    made.q_latent = view<const float>(q_latent.data(), num_rows(), num_heads, layout.latent_dim);
-    made.q_rope = view<const float>(q_rope.data(), num_rows(), num_heads, layout.rope_dim);
-    made.slots = view<const int32_t>(slots.data(), num_rows(), top_k);
-    made.softmax_scale = scale;
-    made.out = view(out.data(), num_rows(), num_heads, layout.latent_dim);
-    return made;
-  }
-
-  std::vector<float> run(CpuIsa isa) {
-    std::vector<float> out;
-    launch_sparse_attention_with(attention_table(isa, layout), params(out));
-    return out;
-  }
-
-  std::vector<float> reference() {
-    std::vector<float> out;
-    sparse_attention_ref(params(out));
-    return out;
-  }
-
-  std::mt19937 random{5};
-  RowLayout layout;
-  int64_t num_heads, num_slots, top_k, record_bytes;
-  float scale = 1.0f / 16;
-  std::vector<int64_t> offsets;
-  std::vector<std::byte> pool;
-  std::vector<int32_t> slots;
-  std::vector<float> q_latent, q_rope;
-};
-
-std::string describe(CpuIsa isa, RowFormat format) {
-  return std::string(cpu_isa_name(isa)) + ", format " + std::to_string(static_cast<int>(format));
+// Whether this program runs kernels too slowly for full-size problems.
+bool is_slow() {
+#if defined(__SANITIZE_ADDRESS__)
+  return true;
+#elif defined(DHS_SIMT)
+  return simt::accesses_are_checked();
+#else
+  return false;
+#endif
 }
 
 // The largest difference, over the largest magnitude of the head it belongs to.
@@ -138,16 +61,15 @@ void round_to_bf16(std::vector<float>& values) {
   for (float& value : values) value = bf16_to_f32(f32_to_bf16(value));
 }
 
-// f32 tables must be exact to 1e-5 in every element. The bf16 table is compared with what the
-// rounded q asks for: 2e-3 overall; an element may be off by 2^-8 of the latents' magnitude (5 at
-// most here), which is what rounding every softmax weight to bf16 can do.
+// f32 versions must be exact to 1e-5 in every element. A version that rounds to bf16 is compared
+// with what the rounded q asks for: 2e-3 overall; an element may be off by 2^-8 of the latents'
+// magnitude (5 at most here), which is what rounding every softmax weight to bf16 can do.
 void expect_reference(Problem& problem, const std::string& what) {
   const std::vector<float> exact = problem.reference();
-  for (CpuIsa isa : kIsas) {
-    if (!cpu_supports(isa)) continue;
-    const std::string where = describe(isa, problem.layout.format) + ", " + what;
-    const std::vector<float> actual = problem.run(isa);
-    if (!attention_table(isa, problem.layout).bf16_pairs) {
+  for (const AttentionVersion& version : attention_versions(problem.layout)) {
+    const std::string where = describe(version, problem.layout.format) + ", " + what;
+    const std::vector<float> actual = problem.run(version);
+    if (!version.rounds_to_bf16) {
       EXPECT_LE(relative_error(actual, exact, problem.layout.latent_dim), 1e-5) << where;
       continue;
     }
@@ -157,33 +79,41 @@ void expect_reference(Problem& problem, const std::string& what) {
     const std::vector<float> expected = rounded.reference();
     EXPECT_LE(rms_error(actual, expected), 2e-3) << where;
     for (size_t i = 0; i < expected.size(); ++i) {
-      ASSERT_NEAR(actual[i], expected[i], 0x1p-8 * 5) << where;
+      ASSERT_NEAR(actual[i], expected[i], 0x1p-8 * 5) << where << " at " << i;
     }
   }
 }
 
-TEST(SparseAttention, every_table_agrees_with_the_reference) {
+TEST(SparseAttention, every_version_agrees_with_the_reference) {
   struct Shape {
     int32_t latent_dim, rope_dim;
     int64_t num_heads;
   };
+  const std::vector<Shape> shapes =
+      test::kOnCuda
+          ? std::vector<Shape>{{64, 16, 5},   {32, 16, 64},  {128, 0, 33}, {48, 32, 1},
+                               {256, 16, 16}, {16, 16, 128}, {7, 3, 5},    {24, 6, 9}}
+          : std::vector<Shape>{{512, 64, 64}, {128, 32, 8}, {64, 0, 20}, {24, 6, 33}, {7, 3, 5}};
+  const std::vector<int64_t> counts = test::kOnCuda
+                                          ? std::vector<int64_t>{0, 1, 63, 64, 65, 280}
+                                          : std::vector<int64_t>{260, 0, 1, 2, 63, 64, 65, 199};
   for (RowFormat format : kFormats) {
-    for (const Shape& shape :
-         {Shape{512, 64, 64}, {128, 32, 8}, {64, 0, 20}, {24, 6, 33}, {7, 3, 5}}) {
-      Problem problem({format, shape.latent_dim, shape.rope_dim}, shape.num_heads, 300, 260);
-      for (int64_t count : {260, 0, 1, 2, 63, 64, 65, 199}) {
-        problem.add_row(problem.some_slots(count));
-      }
+    for (const Shape& shape : shapes) {
+      if (test::kOnCuda && format == RowFormat::kF32 && shape.num_heads > 16) continue;  // slow
+      Problem problem({format, shape.latent_dim, shape.rope_dim}, shape.num_heads, 300, 290);
+      for (int64_t count : counts) problem.add_row(problem.some_slots(count));
       expect_reference(problem, "latent " + std::to_string(shape.latent_dim));
     }
   }
 }
 
 TEST(SparseAttention, is_accurate_at_the_size_of_the_target_model) {
+  const int64_t num_selected = is_slow() ? 70 : 2048;
+  const int64_t num_heads = is_slow() ? 16 : 64;
   for (RowFormat format : kFormats) {
-    Problem problem({format, 512, 64}, 64, 2100, 2048);
-    problem.add_row(problem.some_slots(2048));
-    expect_reference(problem, "2048 rows");
+    Problem problem({format, 512, 64}, num_heads, num_selected + 30, 2048);
+    problem.add_row(problem.some_slots(num_selected));
+    expect_reference(problem, std::to_string(num_selected) + " rows");
   }
 }
 
@@ -195,11 +125,34 @@ TEST(SparseAttention, stays_accurate_when_one_row_takes_all_the_weight) {
       problem.add_row(problem.some_slots(200));
       // At these scales a rounding error of one score moves weights by more than f32's own error.
       const std::vector<float> expected = problem.reference();
-      for (CpuIsa isa : kIsas) {
-        if (!cpu_supports(isa) || attention_table(isa, problem.layout).bf16_pairs) continue;
-        EXPECT_LE(relative_error(problem.run(isa), expected, 128), 1e-5 * (1 + 20 * scale))
-            << describe(isa, format) << ", scale " << scale;
+      for (const AttentionVersion& version : attention_versions(problem.layout)) {
+        if (version.rounds_to_bf16) continue;
+        EXPECT_LE(relative_error(problem.run(version), expected, 128), 1e-5 * (1 + 20 * scale))
+            << describe(version, format) << ", scale " << scale;
       }
+    }
+  }
+}
+
+// Scores of +-20,000 and more: one row has all the weight, wherever in the selection it stands.
+TEST(SparseAttention, gives_the_row_of_an_extreme_score_as_it_is) {
+  for (RowFormat format : kFormats) {
+    Problem problem({format, 64, 16}, 3, 300, 300);
+    const std::vector<int32_t> selected = problem.some_slots(290);
+    std::vector<float> expected;
+    for (const size_t winner : {0, 70, 255, 256, 289}) {
+      std::vector<float> row(64), rope(16);
+      decode_row(problem.layout, problem.slot_row(selected[winner]), row.data(), rope.data());
+      std::vector<float> q, q_rope(3 * 16, 0.0f);
+      for (size_t i = 0; i < 3 * 64; ++i) {
+        q.push_back(row[i % 64] * (i < 64 ? 1e3f : 1e4f));
+        expected.push_back(row[i % 64]);
+      }
+      problem.scale = 1.0f;
+      problem.add_row(selected, q, q_rope);
+    }
+    for (const AttentionVersion& version : attention_versions(problem.layout)) {
+      EXPECT_EQ(problem.run(version), expected) << describe(version, format);
     }
   }
 }
@@ -211,13 +164,12 @@ TEST(SparseAttention, equal_rows_come_out_as_they_are) {
     for (int64_t slot = 0; slot < 150; ++slot) problem.write_row(slot, latent, problem.values(32));
     problem.add_row(problem.some_slots(140));
     std::vector<float> stored(128), rope(32);
-    decode_row(problem.layout, problem.records().at(0) + 16, stored.data(), rope.data());
-    for (CpuIsa isa : kIsas) {
-      if (!cpu_supports(isa)) continue;
-      const std::vector<float> out = problem.run(isa);
+    decode_row(problem.layout, problem.slot_row(0), stored.data(), rope.data());
+    for (const AttentionVersion& version : attention_versions(problem.layout)) {
+      const std::vector<float> out = problem.run(version);
       for (size_t i = 0; i < out.size(); ++i) {
         ASSERT_NEAR(out[i], stored[i % 128], 3e-6f * std::fabs(stored[i % 128]))
-            << describe(isa, format);
+            << describe(version, format);
       }
     }
   }
@@ -230,33 +182,33 @@ TEST(SparseAttention, a_single_row_comes_out_bit_for_bit) {
     latent.push_back(std::isnan(value) ? 0.0f : value * (code < 128 ? 0x1p-5f : 0x1p4f));
   }
   for (RowFormat format : kFormats) {
-    for (CpuIsa isa : kIsas) {
-      if (!cpu_supports(isa)) continue;
-      Problem problem({format, 256, 32}, 3, 4, 4);
-      problem.write_row(2, latent, problem.values(32));
-      problem.add_row({2});
-      const std::vector<float> out = problem.run(isa);
+    Problem problem({format, 256, 32}, 3, 4, 4);
+    problem.write_row(2, latent, problem.values(32));
+    problem.add_row({2});
+    for (const AttentionVersion& version : attention_versions(problem.layout)) {
+      const std::vector<float> out = problem.run(version);
       for (size_t i = 0; i < out.size(); ++i) {
-        ASSERT_EQ(out[i], latent[i % 256]) << describe(isa, format) << " at " << i;
+        ASSERT_EQ(out[i], latent[i % 256]) << describe(version, format) << " at " << i;
       }
     }
   }
 }
 
 TEST(SparseAttention, gives_zeros_for_a_row_without_slots) {
-  for (CpuIsa isa : kIsas) {
-    if (!cpu_supports(isa)) continue;
-    Problem problem({RowFormat::kBf16, 512, 64}, 64, 8, 16);
+  for (int64_t top_k : {16, 300}) {  // one segment of the selection, and several
+    Problem problem({RowFormat::kBf16, 512, 64}, 64, 8, top_k);
     problem.add_row({});
-    const std::vector<float> out = problem.run(isa);
-    EXPECT_TRUE(std::all_of(out.begin(), out.end(), [](float x) { return x == 0.0f; }))
-        << cpu_isa_name(isa);
+    for (const AttentionVersion& version : attention_versions(problem.layout)) {
+      const std::vector<float> out = problem.run(version);
+      EXPECT_TRUE(std::all_of(out.begin(), out.end(), [](float x) { return x == 0.0f; }))
+          << version.name << ", " << top_k;
+    }
   }
 }
 
 // Each of the query rows of `batch`, run alone, has the bits it has in `together`.
-void expect_rows_alone(const Problem& batch, CpuIsa isa, const std::vector<float>& together,
-                       const std::string& what) {
+void expect_rows_alone(const Problem& batch, const AttentionVersion& version,
+                       const std::vector<float>& together, const std::string& what) {
   const int64_t latent_size = batch.num_heads * batch.layout.latent_dim;
   const int64_t rope_size = batch.num_heads * batch.layout.rope_dim;
   for (int64_t t = 0; t < batch.num_rows(); ++t) {
@@ -267,65 +219,270 @@ void expect_rows_alone(const Problem& batch, CpuIsa isa, const std::vector<float
     alone.add_row({slots, slots + batch.top_k}, {latent, latent + latent_size},
                   {rope, rope + rope_size});
     const auto expected = together.begin() + t * latent_size;
-    EXPECT_EQ(alone.run(isa), std::vector<float>(expected, expected + latent_size))
+    EXPECT_EQ(alone.run(version), std::vector<float>(expected, expected + latent_size))
         << what << ", row " << t;
   }
 }
 
+#if !DHS_TEST_CUDA
 TEST(SparseAttention, a_row_does_not_depend_on_its_batch_or_on_threads) {
   for (RowFormat format : kFormats) {
-    for (CpuIsa isa : kIsas) {
-      if (!cpu_supports(isa)) continue;
-      Problem batch({format, 128, 32}, 70, 300, 200);
-      for (int64_t count : {200, 3, 130, 0, 77, 64}) batch.add_row(batch.some_slots(count));
+    Problem batch({format, 128, 32}, 70, 300, 200);
+    for (int64_t count : {200, 3, 130, 0, 77, 64}) batch.add_row(batch.some_slots(count));
+    for (const AttentionVersion& version : attention_versions(batch.layout)) {
       set_num_kernel_threads(1);
-      const std::vector<float> together = batch.run(isa);
+      const std::vector<float> together = batch.run(version);
       for (int threads : {1, 2, 8}) {  // 8: more threads than rows, so heads are split
         set_num_kernel_threads(threads);
-        const std::string what = describe(isa, format) + ", threads " + std::to_string(threads);
-        EXPECT_EQ(batch.run(isa), together) << what;
-        expect_rows_alone(batch, isa, together, what);
+        const std::string what = describe(version, format) + ", threads " + std::to_string(threads);
+        EXPECT_EQ(batch.run(version), together) << what;
+        expect_rows_alone(batch, version, together, what);
       }
     }
   }
 }
+#else
+TEST(SparseAttention, a_row_does_not_depend_on_its_batch) {
+  for (RowFormat format : kFormats) {
+    Problem batch({format, 32, 16}, 20, 600, 600);
+    for (int64_t count : {530, 3, 256, 0, 257, 64}) {
+      batch.add_row(batch.some_slots(count));
+    }
+    for (const AttentionVersion& version : attention_versions(batch.layout)) {
+      expect_rows_alone(batch, version, batch.run(version), describe(version, format));
+    }
+  }
+}
+
+struct Spread {
+  int32_t heads_per_block, segments_per_block;
+  int64_t rows_in_scratch;
+};
+
+TEST(SparseAttention, does_not_depend_on_how_its_work_is_spread) {
+  for (RowFormat format : kFormats) {
+    Problem problem({format, 32, 16}, 34, 520, 520);
+    for (int64_t count : {520, 0, 256, 257}) problem.add_row(problem.some_slots(count));
+    const std::vector<float> expected = problem.run(attention_versions(problem.layout)[0]);
+    for (const Spread& spread : {Spread{16, 1, 1},
+                                 {32, 2, 2},
+                                 {64, 1, 8},
+                                 {16, 3, 0},
+                                 {32, 3, 0},
+                                 {64, 3, 0},
+                                 {16, 1, 0}}) {
+      if (format == RowFormat::kF32 && spread.heads_per_block != 16) continue;  // has no choice
+      Stream stream = test::stream();
+      stream.scratch_bytes = 512 + spread.rows_in_scratch * 3 * 34 * (32 + 2) * 4;
+      const auto launch = [&](const SparseAttentionParams& params) {
+        const AttentionDesc desc = test::attention_desc(params, stream);
+        launch_sparse_attention_as(
+            make_attention_config(desc, spread.heads_per_block, spread.segments_per_block), params,
+            stream);
+      };
+      EXPECT_EQ(problem.run({"", true, launch}), expected)
+          << spread.heads_per_block << " heads, " << spread.segments_per_block << " segments, "
+          << spread.rows_in_scratch << " rows in the scratch";
+    }
+  }
+}
+
+// A ring that holds one tile and a part of the next one is filled in two steps.
+TEST(SparseAttention, does_not_depend_on_how_far_it_prefetches) {
+  Problem problem({RowFormat::kBf16, 64, 32}, 20, 400, 400);
+  for (int64_t count : {400, 150}) problem.add_row(problem.some_slots(count));
+  problem.lose_slots(std::byte{0xff});
+  const std::vector<float> expected = problem.run(attention_versions(problem.layout)[0]);
+  const std::vector<std::byte> expected_pool = problem.pool_after;
+  for (int32_t ring_rows : {64, 80, 112, 128}) {
+    const std::vector<float> actual =
+        problem.run({"", true, [&](const SparseAttentionParams& params) {
+                       AttentionConfig config = make_attention_config(
+                           test::attention_desc(params, test::stream()), 32, 1);
+                       config.ring_rows = ring_rows;
+                       config.shared_bytes = tensor_core_shared_bytes(params.layout, 32, ring_rows);
+                       launch_sparse_attention_as(config, params, test::stream());
+                     }});
+    EXPECT_EQ(actual, expected) << ring_rows;
+    EXPECT_EQ(problem.pool_after, expected_pool) << ring_rows;
+  }
+}
+#endif
 
 TEST(SparseAttention, does_not_depend_on_slot_numbers) {
   for (RowFormat format : kFormats) {
-    for (CpuIsa isa : kIsas) {
-      if (!cpu_supports(isa)) continue;
-      Problem problem({format, 128, 32}, 16, 300, 150);
-      std::vector<int32_t> there(150);
-      for (int32_t i = 0; i < 150; ++i) {
-        const std::vector<float> latent = problem.values(128), rope = problem.values(32);
-        problem.write_row(i, latent, rope);
-        problem.write_row(299 - i, latent, rope);
-        there[static_cast<size_t>(i)] = 299 - i;
-      }
-      std::vector<int32_t> here(150);
-      std::iota(here.begin(), here.end(), 0);
-      const std::vector<float> latent = problem.values(16 * 128), rope = problem.values(16 * 32);
-      problem.add_row(here, latent, rope);
-      problem.add_row(there, latent, rope);
-      const std::vector<float> out = problem.run(isa);
+    Problem problem({format, 128, 32}, 16, 300, 150);
+    std::vector<int32_t> there(150);
+    for (int32_t i = 0; i < 150; ++i) {
+      const std::vector<float> latent = problem.values(128), rope = problem.values(32);
+      problem.write_row(i, latent, rope);
+      problem.write_row(299 - i, latent, rope);
+      there[static_cast<size_t>(i)] = 299 - i;
+    }
+    std::vector<int32_t> here(150);
+    std::iota(here.begin(), here.end(), 0);
+    const std::vector<float> latent = problem.values(16 * 128), rope = problem.values(16 * 32);
+    problem.add_row(here, latent, rope);
+    problem.add_row(there, latent, rope);
+    for (const AttentionVersion& version : attention_versions(problem.layout)) {
+      const std::vector<float> out = problem.run(version);
       EXPECT_TRUE(std::equal(out.begin(), out.begin() + 16 * 128, out.begin() + 16 * 128))
-          << describe(isa, format);
+          << describe(version, format);
     }
   }
 }
 
 TEST(SparseAttention, does_not_depend_on_the_width_of_the_selection) {
-  for (CpuIsa isa : kIsas) {
-    if (!cpu_supports(isa)) continue;
-    Problem narrow({RowFormat::kBf16, 128, 32}, 16, 300, 100);
-    Problem wide({RowFormat::kBf16, 128, 32}, 16, 300, 256);
-    const std::vector<int32_t> slots = narrow.some_slots(100);
-    const std::vector<float> latent = narrow.values(16 * 128), rope = narrow.values(16 * 32);
-    narrow.add_row(slots, latent, rope);
-    wide.add_row(slots, latent, rope);
-    EXPECT_EQ(wide.run(isa), narrow.run(isa)) << cpu_isa_name(isa);
+  Problem narrow({RowFormat::kBf16, 128, 32}, 16, 300, 100);
+  Problem wide({RowFormat::kBf16, 128, 32}, 16, 300, 600);
+  const std::vector<int32_t> slots = narrow.some_slots(100);
+  const std::vector<float> latent = narrow.values(16 * 128), rope = narrow.values(16 * 32);
+  narrow.add_row(slots, latent, rope);
+  wide.add_row(slots, latent, rope);
+  for (const AttentionVersion& version : attention_versions(narrow.layout)) {
+    EXPECT_EQ(wide.run(version), narrow.run(version)) << version.name;
   }
 }
+
+// Fused retrieval: as if the missing rows had been there, and afterwards they are. Of a record,
+// only this layer's row is written.
+TEST(SparseAttention, fetches_missing_rows_itself_and_leaves_them_in_their_slots) {
+  for (RowFormat format : kFormats) {
+    for (const int32_t latent_dim : {64, 20}) {
+      Problem problem({format, latent_dim, 16}, 18, 330, 300);
+      for (int64_t count : {270, 0, 5, 130}) problem.add_row(problem.some_slots(count));
+      Problem missing = problem;
+      missing.lose_slots(std::byte{0xff});
+      ASSERT_GT(missing.orders.size(), 80u);
+      std::vector<std::byte> filled = missing.pool;
+      missing.pool.swap(filled);
+      for (const FetchOrder& order : missing.orders) {
+        std::copy_n(problem.slot_row(order.slot), problem.layout.row_bytes(),
+                    missing.slot_row(order.slot));
+      }
+      missing.pool.swap(filled);
+      for (const AttentionVersion& version : attention_versions(problem.layout)) {
+        const std::string what = describe(version, format) + ", " + std::to_string(latent_dim);
+        EXPECT_EQ(missing.run(version), problem.run(version)) << what;
+        EXPECT_EQ(missing.pool_after, filled) << what;
+      }
+    }
+  }
+}
+
+#ifdef DHS_SIMT
+// Several blocks want one missing row: all read the host block, one writes the slot.
+TEST(SparseAttention, no_block_touches_what_another_writes) {
+  simt::options().global_races = true;
+  for (RowFormat format : kFormats) {
+    for (int32_t segments : {1, 2}) {
+      Problem problem({format, 32, 16}, 20, 310, 300);
+      for (int64_t count : {300, 40}) problem.add_row(problem.some_slots(count));
+      const std::vector<float> expected = problem.run(attention_versions(problem.layout)[0]);
+      problem.lose_slots(std::byte{0xff});
+      const auto launch = [&](const SparseAttentionParams& params) {
+        const AttentionDesc desc = test::attention_desc(params, test::stream());
+        launch_sparse_attention_as(make_attention_config(desc, 16, segments), params,
+                                   test::stream());
+      };
+      EXPECT_EQ(problem.run({"", true, launch}), expected);
+    }
+  }
+  simt::options().global_races = false;
+}
+#endif
+
+TEST(SparseAttention, takes_no_query_rows_as_nothing_to_do) {
+  for (const AttentionVersion& version : attention_versions({RowFormat::kBf16, 64, 16})) {
+    SparseAttentionParams params;
+    params.layout = {RowFormat::kBf16, 64, 16};
+    params.slots = view<const int32_t>(nullptr, 0, 16);
+    params.out = view<float>(nullptr, 0, 4, 64);
+    version.launch(params);
+  }
+  test::synchronize();
+}
+
+#if !DHS_TEST_CUDA
+AttentionDesc decode_desc(int64_t num_query_rows) {
+  return {.layout = {RowFormat::kFp8, 512, 64},
+          .num_query_rows = num_query_rows,
+          .num_heads = 64,
+          .top_k = 2048,
+          .num_sms = 132,
+          .compute_capability = 90,
+          .scratch_bytes = 64 << 20};
+}
+
+int64_t num_blocks(const AttentionDesc& desc, const AttentionConfig& config) {
+  const int64_t runs = ceil_div(attention_segments(desc.top_k), config.segments_per_block);
+  return desc.num_query_rows * ceil_div(desc.num_heads, config.heads_per_block) * runs;
+}
+
+TEST(AttentionConfig, fits_shared_memory_and_scratch_on_every_device) {
+  for (const int32_t device : {80, 86, 89, 90, 100, 120}) {
+    for (RowFormat format : kFormats) {
+      for (const int64_t rows : {1, 7, 64, 4096}) {
+        AttentionDesc desc = decode_desc(rows);
+        desc.layout.format = format;
+        desc.compute_capability = device;
+        const AttentionConfig config = pick_attention_config(desc);
+        const std::string what = std::to_string(device) + ", " + std::to_string(rows) + " rows";
+        EXPECT_LE(config.shared_bytes, max_shared_bytes(device)) << what;
+        EXPECT_GE(config.rows_per_launch, 1) << what;
+        EXPECT_EQ(config.tensor_cores,
+                  format == RowFormat::kBf16 ||
+                      (format == RowFormat::kFp8 && device != 86 && device != 89 && device != 120))
+            << what;
+        if (config.segments_per_block == 8) continue;
+        EXPECT_LE(config.rows_per_launch * 8 * 64 * (512 + 2) * 4 + 512, desc.scratch_bytes)
+            << what;
+      }
+    }
+  }
+}
+
+TEST(AttentionConfig, spreads_few_rows_over_the_device_and_gives_many_rows_whole_blocks) {
+  const AttentionDesc one = decode_desc(1);
+  EXPECT_GE(num_blocks(one, pick_attention_config(one)), 32);
+  const AttentionDesc many = decode_desc(4096);
+  const AttentionConfig config = pick_attention_config(many);
+  EXPECT_EQ(config.heads_per_block, 64);
+  EXPECT_EQ(config.segments_per_block, 8);  // no second kernel
+  EXPECT_EQ(config.rows_per_launch, 4096);
+}
+
+TEST(AttentionConfig, needs_no_scratch_where_there_is_none) {
+  AttentionDesc desc = decode_desc(1);
+  desc.scratch_bytes = 0;
+  EXPECT_EQ(pick_attention_config(desc).segments_per_block, 8);
+}
+
+TEST(AttentionConfig, takes_no_more_heads_per_block_than_there_are) {
+  AttentionDesc desc = decode_desc(4096);
+  for (const int32_t heads : {1, 16, 17, 32, 33, 128}) {
+    desc.num_heads = heads;
+    EXPECT_EQ(pick_attention_config(desc).heads_per_block, heads <= 16   ? 16
+                                                           : heads <= 32 ? 32
+                                                                         : 64);
+  }
+}
+
+TEST(AttentionConfig, fuses_few_misses_and_gathers_many) {
+  FusedChoice choice{.num_query_rows = 1,
+                     .expected_misses = 8,
+                     .num_heads = 64,
+                     .top_k = 2048,
+                     .num_layers = 4,
+                     .record_bytes = 4 * 656,
+                     .num_sms = 132};
+  EXPECT_TRUE(prefer_fused(choice));
+  choice.num_layers = 1;  // four blocks of heads fetch each row, and a gather has no more to fetch
+  choice.record_bytes = 656;
+  choice.expected_misses = 2000;
+  EXPECT_FALSE(prefer_fused(choice));
+}
+#endif
 
 }  // namespace
 }  // namespace dhs

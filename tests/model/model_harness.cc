@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/test_memory.h"
+
 namespace dhs {
 
 std::unique_ptr<ModelHarness> ModelHarness::load(const std::string& directory,
@@ -13,7 +15,7 @@ std::unique_ptr<ModelHarness> ModelHarness::load(const std::string& directory,
     return nullptr;
   };
   auto harness = std::unique_ptr<ModelHarness>(new ModelHarness);
-  auto device = open_device({.backend = BackendKind::kCpu});
+  auto device = open_device({.backend = test::kOnCuda ? BackendKind::kCuda : BackendKind::kCpu});
   if (!device.ok()) return fail(device.status());
   harness->device_ = *std::move(device);
   auto model = load_target_model(directory, *harness->device_,
@@ -28,6 +30,7 @@ std::unique_ptr<ModelHarness> ModelHarness::load(const std::string& directory,
   layout.row = {options.row_format, description.latent_dim, description.rope_dim};
   layout.index_key = {options.index_format, description.index_dim, kHostBlockTokens};
   layout.max_query_rows = options.max_query_rows;
+  layout.max_sequences = options.max_query_rows;
   const KvGeometry geometry = make_geometry(description.layers_per_group, layout.row.row_bytes(),
                                             layout.index_key.page_bytes(), description.top_k);
   const KvCapacity capacity{options.num_host_blocks, options.num_chunks, options.chunk_bytes};
@@ -78,14 +81,21 @@ std::vector<float> ModelHarness::run(std::vector<HarnessSequence*>& sequences,
     }
     sequence.num_computed += num_tokens[s];
   }
-  const TokenBatch batch{.tokens = view<const TokenId>(tokens.data(), tokens.size()),
-                         .rows = {view<const int32_t>(sequence_of_row.data(), tokens.size()),
-                                  view<const int32_t>(positions.data(), tokens.size()),
-                                  view<const int32_t>(blocks.data(), sequences.size(), width),
-                                  view<const int32_t>(pages.data(), sequences.size(), width)},
-                         .logit_rows = view<const int32_t>(logit_rows.data(), logit_rows.size())};
+  std::vector<test::DeviceArray<int32_t>> on_device;
+  auto upload = [&](const std::vector<int32_t>& table) {
+    return static_cast<const int32_t*>(on_device.emplace_back(table).data());
+  };
+  const TokenBatch batch{.tokens = view(upload(tokens), tokens.size()),
+                         .rows = {.sequence_of_row = view(upload(sequence_of_row), tokens.size()),
+                                  .positions = view(upload(positions), tokens.size()),
+                                  .block_table = view(upload(blocks), sequences.size(), width),
+                                  .item_table = view(upload(pages), sequences.size(), width),
+                                  .host_sequence_of_row = sequence_of_row,
+                                  .host_positions = positions},
+                         .logit_rows = view(upload(logit_rows), logit_rows.size())};
   store_->begin_step(batch.rows);
   model_->forward(batch, *store_, taps);
+  device_->synchronize();
   const auto logits = model_->logits();
   return {logits.data, logits.data + logits.sizes[0] * logits.sizes[1]};
 }

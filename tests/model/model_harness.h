@@ -1,4 +1,5 @@
-// A target model with both memory tiers on the CPU, driven without scheduler or engine.
+// A target model with both memory tiers, on the CPU or an emulated GPU, driven without scheduler or
+// engine.
 #pragma once
 
 #include <map>

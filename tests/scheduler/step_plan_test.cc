@@ -134,7 +134,7 @@ TEST(StepPlan, a_request_that_ignores_eos_masks_its_own_stop_tokens_only) {
   EXPECT_TRUE(record.work.back().masked.empty());
 }
 
-TEST(StepPlanDeathTest, a_commit_of_an_older_plan_or_with_missing_results_stops_the_process) {
+TEST(StepPlanDeathTest, a_commit_out_of_order_or_with_missing_results_stops_the_process) {
   SchedulerDriver driver(kSixteen, 64);
   driver.enqueue(1, {});
   std::vector<RequestUpdate> updates;
@@ -143,9 +143,11 @@ TEST(StepPlanDeathTest, a_commit_of_an_older_plan_or_with_missing_results_stops_
   StepResult drew_nothing;
   drew_nothing.sequences.resize(1);
   EXPECT_DEATH(driver.scheduler().commit(first, drew_nothing, updates), "request 1 drew 0 tokens");
-  driver.scheduler().plan(absl::UnixEpoch(), updates);
-  EXPECT_DEATH(driver.scheduler().commit(first, drew_nothing, updates),
-               "commit of step 1, latest is 2");
+  const StepPlan second = driver.scheduler().plan(absl::UnixEpoch(), updates);
+  EXPECT_DEATH(driver.scheduler().commit(second, drew_nothing, updates),
+               "commit of step 2 after step 0");
+  EXPECT_DEATH(driver.scheduler().plan(absl::UnixEpoch(), updates),
+               "2 steps are planned and not committed");
 }
 
 }  // namespace

@@ -28,19 +28,23 @@ ByteLessExecutor::ByteLessExecutor(const KvGeometry& geometry, const KvCapacity&
 void ByteLessExecutor::apply(const StepPlan& plan) {
   for (HostBlockId block : plan.retired_blocks) {
     for (Cache& cache : caches_) {
-      launch_invalidate(cache.state, int64_t{block.value} * kHostBlockTokens, kHostBlockTokens, {});
+      launch_invalidate({.cache = cache.state,
+                         .blocks = view<const int32_t>(&block.value, 1),
+                         .block_tokens = kHostBlockTokens},
+                        {});
     }
   }
   for (const ChunkMove& move : plan.chunk_moves) {
-    if (move.kind == ChunkMove::Kind::kGrowRows) launch_add_segment(caches_[move.group].state, {});
+    if (move.kind == ChunkMove::Kind::kGrowRows) {
+      launch_add_segment({caches_[move.group].state}, {});
+    }
     if (move.kind != ChunkMove::Kind::kReleaseRows) continue;
     Cache& cache = caches_[move.group];
     std::vector<MoveOrder> moves(cache.state.slots_per_segment);
     int32_t num_moves = 0;
     int64_t num_dropped = 0;
     launch_release_segment(
-        {cache.state, cache.step_tick, view(moves.data(), moves.size()), &num_moves, &num_dropped},
-        {});
+        {cache.state, view(moves.data(), moves.size()), &num_moves, &num_dropped}, {});
   }
 }
 
@@ -98,7 +102,7 @@ void ByteLessExecutor::run_group(Cache& cache, const SequenceWork& work, Sequenc
 StepResult ByteLessExecutor::execute(const StepPlan& plan) {
   apply(plan);
   for (Cache& cache : caches_) {
-    cache.step_tick = cache.head.tick + 1;
+    launch_begin_step({cache.state}, {});
     claim_new_rows(cache, plan);
   }
   StepResult result;

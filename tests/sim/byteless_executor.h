@@ -31,7 +31,6 @@ class ByteLessExecutor {
     std::vector<uint32_t> last_used;
     std::vector<int32_t> free_ring;
     RowCacheHead head;
-    uint32_t step_tick = 0;  // of the first pass of the latest step
     RowCacheState state;
   };
 

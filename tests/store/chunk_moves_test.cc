@@ -35,7 +35,7 @@ class ChunkMoves : public testing::Test {
     world_.step({{first_, 95}});
     world_.step({{first_, 95}});
     for (int group = 0; group < kNumGroups; ++group) {
-      ASSERT_EQ(world_.store().resident_rows(group), 190);
+      ASSERT_EQ(world_.resident_rows(group), 190);
     }
   }
 
@@ -60,11 +60,11 @@ TEST_F(ChunkMoves, a_released_chunk_takes_only_rows_of_its_group_along_and_they_
   world_.step({{first_, 1}}, select_exactly(kHot));
   ASSERT_TRUE(world_.admit(128).has_value());
   world_.settle();
-  EXPECT_EQ(world_.store().resident_rows(0), 191);
-  EXPECT_EQ(world_.store().resident_rows(2), 191);
-  EXPECT_EQ(world_.store().counters()[0].released, 0);
-  EXPECT_EQ(world_.store().resident_rows(1) + world_.store().counters()[1].released, 191);
-  EXPECT_GE(world_.store().counters()[1].released, 191 - 168);
+  EXPECT_EQ(world_.resident_rows(0), 191);
+  EXPECT_EQ(world_.resident_rows(2), 191);
+  EXPECT_EQ(world_.counters(0).released, 0);
+  EXPECT_EQ(world_.resident_rows(1) + world_.counters(1).released, 191);
+  EXPECT_GE(world_.counters(1).released, 191 - 168);
   EXPECT_EQ(world_.store().check_invariants(), "");
 }
 
@@ -81,7 +81,7 @@ TEST_F(ChunkMoves, protected_rows_push_others_out_when_no_slot_is_free) {
   world_.step({{.sequence = first_, .num_new = 0, .rewind = 6}}, eight_each);
   EXPECT_EQ(count(world_.moves(), Kind::kReleaseRows), 2);
   for (int group = 0; group < kNumGroups; ++group) EXPECT_EQ(world_.missed(group), 0) << group;
-  EXPECT_EQ(world_.store().resident_rows(1), 168);
+  EXPECT_EQ(world_.resident_rows(1), 168);
 }
 
 TEST_F(ChunkMoves, dropped_rows_are_fetched_again_when_they_are_wanted) {
@@ -92,9 +92,9 @@ TEST_F(ChunkMoves, dropped_rows_are_fetched_again_when_they_are_wanted) {
         {{.sequence = first_, .num_new = 0, .rewind = 1}},
         select_exactly({first, first + 1, first + 2, first + 3, first + 4, first + 5, first + 6}));
   }
-  EXPECT_EQ(world_.store().counters()[0].resolve.missed, 0);
-  EXPECT_GE(world_.store().counters()[1].resolve.missed, 191 - 168);
-  EXPECT_EQ(world_.store().counters()[2].resolve.missed, 0);
+  EXPECT_EQ(world_.counters(0).resolve.missed, 0);
+  EXPECT_GE(world_.counters(1).resolve.missed, 191 - 168);
+  EXPECT_EQ(world_.counters(2).resolve.missed, 0);
 }
 
 TEST_F(ChunkMoves, chunks_that_come_back_hold_rows_again) {
@@ -142,7 +142,7 @@ TEST(NewRows, of_the_latest_step_push_others_out_of_the_chunks_that_stay) {
     EXPECT_EQ(world.missed(0), 0);
   }
   EXPECT_EQ(world.store().capacity_rows(0), 64) << "the third request took no chunk of group 0";
-  EXPECT_EQ(world.store().counters()[0].released, 20);
+  EXPECT_EQ(world.counters(0).released, 20);
 }
 
 // The mode that promises every row of a running request on the device, whoever comes and goes.
@@ -155,7 +155,7 @@ TEST(ResidentMode, never_fetches_a_row_of_a_running_request) {
   world.release(gone);
   for (int i = 0; i < 10; ++i) world.step({{kept, 1}});
   for (int group = 0; group < kNumGroups; ++group) {
-    EXPECT_EQ(world.store().counters()[group].resolve.missed, 0) << group;
+    EXPECT_EQ(world.counters(group).resolve.missed, 0) << group;
   }
 }
 

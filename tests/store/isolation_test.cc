@@ -7,6 +7,10 @@
 namespace dhs {
 namespace {
 
+// Emulated kernels take their time.
+constexpr int kNumHeirs = test::kOnCuda ? 3 : 25;
+constexpr int kNumRounds = test::kOnCuda ? 4 : 15;
+
 constexpr int kNumGroups = 3;
 
 TEST(Isolation, a_retired_block_loses_its_slots_and_others_keep_theirs) {
@@ -18,12 +22,12 @@ TEST(Isolation, a_retired_block_loses_its_slots_and_others_keep_theirs) {
   world.step({{kept, 30}});
   world.step({{gone, 70}});
   for (int group = 0; group < kNumGroups; ++group) {
-    ASSERT_EQ(world.store().resident_rows(group), 100);
+    ASSERT_EQ(world.resident_rows(group), 100);
   }
   world.release(gone);
   world.settle();
   for (int group = 0; group < kNumGroups; ++group) {
-    EXPECT_EQ(world.store().resident_rows(group), 30) << group;
+    EXPECT_EQ(world.resident_rows(group), 30) << group;
   }
   // A slot that survived its block would now differ from the poisoned host row.
   EXPECT_EQ(world.store().check_invariants(), "");
@@ -41,7 +45,7 @@ TEST(Isolation, sequences_that_inherit_blocks_never_see_canaries_nor_foreign_row
   for (ResidencyMode mode :
        {ResidencyMode::kAdaptive, ResidencyMode::kFixed, ResidencyMode::kResident}) {
     StoreWorld world({.residency = {mode, 12}, .num_host_blocks = 3, .num_chunks = 40});
-    for (int heir = 0; heir < 25; ++heir) {
+    for (int heir = 0; heir < kNumHeirs; ++heir) {
       const std::optional<int> sequence = world.admit(190);
       ASSERT_TRUE(sequence.has_value());
       world.step({{*sequence, 1 + heir % 80}});
@@ -55,7 +59,7 @@ TEST(Isolation, sequences_that_inherit_blocks_never_see_canaries_nor_foreign_row
 TEST(Isolation, blocks_handed_on_within_one_boundary_are_clean_for_every_heir) {
   StoreWorld world({.num_host_blocks = 6, .num_chunks = 40});
   std::vector<int> sequences = {*world.admit(128), *world.admit(128), *world.admit(128)};
-  for (int round = 0; round < 15; ++round) {
+  for (int round = 0; round < kNumRounds; ++round) {
     std::vector<StepPart> parts;
     for (int sequence : sequences) parts.push_back({sequence, 9 + round});
     world.step(parts);

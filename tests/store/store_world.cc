@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <set>
 
@@ -12,6 +13,7 @@ namespace {
 constexpr int32_t kLatentDim = 20;
 constexpr int32_t kRopeDim = 6;
 constexpr int32_t kIndexDim = 8;
+constexpr int64_t kMaxSequences = 16;
 
 // What a value belongs to, beside its token: layers have kinds 0, 1, ...; the others lie above.
 constexpr int kRopeKind = 1000;
@@ -26,7 +28,9 @@ uint64_t mix(uint64_t x) {
 StoreLayout layout_of(const WorldShape& shape) {
   return {.row = {shape.row_format, kLatentDim, kRopeDim},
           .index_key = {shape.index_format, kIndexDim, kHostBlockTokens},
-          .max_query_rows = shape.max_query_rows};
+          .max_query_rows = shape.max_query_rows,
+          .max_sequences = kMaxSequences,
+          .retrieval = shape.retrieval};
 }
 
 bool has_canary(const std::byte* bytes, int64_t count) {
@@ -76,6 +80,7 @@ void StoreWorld::settle() {
   const std::vector<HostBlockId> retired = kv_.take_retired_blocks();
   moves_ = kv_.rebalance();
   store_->apply(retired, moves_);
+  device_.synchronize();
   for (HostBlockId block : retired) store_->poison(block, kCanary);
   dirty_released_chunks();
 }
@@ -101,6 +106,30 @@ HostRow StoreWorld::host_row(int sequence, int32_t position) const {
   return HostRow{block.value} * kHostBlockTokens + position % kHostBlockTokens;
 }
 
+RowCacheCounters StoreWorld::counters(int group) {
+  store_->queue_report(0);
+  device_.synchronize();
+  return store_->counters(0, group);
+}
+
+int64_t StoreWorld::resident_rows(int group) {
+  store_->queue_report(0);
+  device_.synchronize();
+  return store_->resident_rows(0, group);
+}
+
+int64_t StoreWorld::selected_of(int sequence_in_step) {
+  store_->queue_report(0);
+  device_.synchronize();
+  return store_->selected_of_sequence(0, sequence_in_step);
+}
+
+int64_t StoreWorld::missed_of(int sequence_in_step) {
+  store_->queue_report(0);
+  device_.synchronize();
+  return store_->missed_of_sequence(0, sequence_in_step);
+}
+
 // ---- Values -------------------------------------------------------------------------------------
 
 std::vector<float> StoreWorld::values(const Token& token, int kind, int count) const {
@@ -113,7 +142,7 @@ std::vector<float> StoreWorld::values(const Token& token, int kind, int count) c
   return values;
 }
 
-std::vector<float> StoreWorld::rows_of_step(int kind, int count) const {
+TensorView<const float, 2> StoreWorld::rows_of_step(int kind, int count) {
   std::vector<float> all;
   for (int64_t row = 0; row < rows_.view.num_rows(); ++row) {
     const int sequence = rows_.sequences[rows_.sequence_of_row[row]];
@@ -121,7 +150,8 @@ std::vector<float> StoreWorld::rows_of_step(int kind, int count) const {
     const std::vector<float> one = values(token, kind, count);
     all.insert(all.end(), one.begin(), one.end());
   }
-  return all;
+  values_of_step_.emplace_back(all);
+  return view<const float>(values_of_step_.back().data(), rows_.view.num_rows(), count);
 }
 
 // ---- A step -------------------------------------------------------------------------------------
@@ -129,14 +159,16 @@ std::vector<float> StoreWorld::rows_of_step(int kind, int count) const {
 void StoreWorld::step(const std::vector<StepPart>& parts, const Choice& choice) {
   settle();
   lay_out(parts);
+  store_->choose_retrieval(rows_.view.num_rows());
   store_->begin_step(rows_.view);
   for (size_t group = 0; group < geometry_.groups.size(); ++group) {
-    const RowCacheCounters before = store_->counters()[group];
+    const RowCacheCounters before = counters(group);
     choose(static_cast<int>(group), choice);
     run_group(static_cast<int>(group));
     if (testing::Test::HasFatalFailure()) return;
     check_counters(static_cast<int>(group), before);
   }
+  device_.synchronize();
   check_index_pages();
   check_host_rows();
   ASSERT_EQ(kv_.check_invariants(), "");
@@ -144,7 +176,9 @@ void StoreWorld::step(const std::vector<StepPart>& parts, const Choice& choice) 
 }
 
 void StoreWorld::lay_out(const std::vector<StepPart>& parts) {
+  device_.synchronize();  // the step before may still read its arrays
   rows_ = StepRows();
+  values_of_step_.clear();
   size_t max_num_blocks = 0;
   for (const StepPart& part : parts) {
     const Sequence& sequence = sequences_.at(part.sequence);
@@ -171,20 +205,21 @@ void StoreWorld::lay_out(const std::vector<StepPart>& parts) {
     }
   }
   const auto num_sequences = std::ssize(rows_.sequences);
-  rows_.view = {
-      .sequence_of_row =
-          view<const int32_t>(rows_.sequence_of_row.data(), std::ssize(rows_.sequence_of_row)),
-      .positions = view<const int32_t>(rows_.positions.data(), std::ssize(rows_.positions)),
-      .block_table = view<const int32_t>(rows_.block_table.data(), num_sequences, max_num_blocks),
-      .item_table = view<const int32_t>(rows_.item_table.data(), num_sequences, max_num_blocks)};
+  auto on_device = [&](const std::vector<int32_t>& table) {
+    return static_cast<const int32_t*>(rows_.on_device.emplace_back(table).data());
+  };
+  const auto num_rows = std::ssize(rows_.positions);
+  rows_.view = {.sequence_of_row = view(on_device(rows_.sequence_of_row), num_rows),
+                .positions = view(on_device(rows_.positions), num_rows),
+                .block_table = view(on_device(rows_.block_table), num_sequences, max_num_blocks),
+                .item_table = view(on_device(rows_.item_table), num_sequences, max_num_blocks),
+                .host_sequence_of_row = rows_.sequence_of_row,
+                .host_positions = rows_.positions};
 }
 
 void StoreWorld::append_layer(int layer) {
-  const int64_t num_rows = rows_.view.num_rows();
-  const std::vector<float> latents = rows_of_step(layer, kLatentDim);
-  const std::vector<float> ropes = rows_of_step(kRopeKind + layer, kRopeDim);
-  store_->append_rows(layer, view<const float>(latents.data(), num_rows, kLatentDim),
-                      view<const float>(ropes.data(), num_rows, kRopeDim));
+  const auto latents = rows_of_step(layer, kLatentDim);
+  store_->append_rows(layer, latents, rows_of_step(kRopeKind + layer, kRopeDim));
 }
 
 void StoreWorld::choose(int group, const Choice& choice) {
@@ -207,10 +242,10 @@ void StoreWorld::choose(int group, const Choice& choice) {
 void StoreWorld::run_group(int group) {
   const GroupGeometry& geometry = geometry_.groups[group];
   const int64_t num_rows = rows_.view.num_rows();
-  const std::vector<float> keys = rows_of_step(kIndexKind + group, kIndexDim);
-  store_->append_index_keys(group, view<const float>(keys.data(), num_rows, kIndexDim));
+  store_->append_index_keys(group, rows_of_step(kIndexKind + group, kIndexDim));
   append_layer(geometry.first_layer);
-  store_->select(group, view<const int32_t>(selection_.data(), num_rows, shape_.top_k));
+  const auto& selection = rows_.on_device.emplace_back(selection_);
+  store_->select(group, view<const int32_t>(selection.data(), num_rows, shape_.top_k));
   num_tiles_[group] = store_->num_tiles();
   most_tiles_ = std::max(most_tiles_, store_->num_tiles());
   for (int i = 0; i < geometry.num_layers; ++i) {
@@ -227,6 +262,8 @@ void StoreWorld::check_layer(int group, int layer) {
   int64_t next_row = 0;
   for (int tile = 0; tile < store_->num_tiles(); ++tile) {
     const SelectedRows rows = store_->selected(layer, tile);
+    fetch_what_is_left_to_attention(rows);
+    device_.synchronize();
     ASSERT_EQ(rows.first_row, next_row);
     ASSERT_GT(rows.slots.sizes[0], 0);
     ASSERT_EQ(rows.slots.sizes[1], shape_.top_k);
@@ -240,6 +277,21 @@ void StoreWorld::check_layer(int group, int layer) {
     }
   }
   ASSERT_EQ(next_row, rows_.view.num_rows());
+}
+
+// What fused attention does with the rows that a store leaves to it.
+void StoreWorld::fetch_what_is_left_to_attention(const SelectedRows& rows) {
+  if (rows.miss_of.data == nullptr) return;
+  device_.synchronize();
+  for (int64_t row = 0; row < rows.miss_of.sizes[0]; ++row) {
+    for (int64_t column = 0; column < shape_.top_k; ++column) {
+      const int32_t miss = rows.miss_of(row, column);
+      if (miss < 0) continue;
+      const FetchOrder& order = rows.orders(miss / 2);
+      std::memcpy(rows.records.at(order.slot), rows.host.at(order.host_row),
+                  layout_.row.row_bytes());
+    }
+  }
 }
 
 void StoreWorld::check_slot(const SelectedRows& rows, int64_t row, int64_t column, int layer) {
@@ -269,7 +321,7 @@ void StoreWorld::check_row(const Token& token, const std::byte* row, int layer) 
 }
 
 void StoreWorld::check_counters(int group, const RowCacheCounters& before) {
-  const RowCacheCounters& after = store_->counters()[group];
+  const RowCacheCounters& after = counters(group);
   missed_[group] = after.resolve.missed - before.resolve.missed;
   EXPECT_EQ(after.fetched_bytes - before.fetched_bytes,
             missed_[group] * geometry_.groups[group].record_bytes);
@@ -282,7 +334,7 @@ void StoreWorld::check_counters(int group, const RowCacheCounters& before) {
     distinct.insert(host_row(sequence, selection_[i]));
   }
   EXPECT_GE(after.resolve.evicted, before.resolve.evicted);
-  EXPECT_LE(store_->resident_rows(group), store_->capacity_rows(group));
+  EXPECT_LE(resident_rows(group), store_->capacity_rows(group));
   EXPECT_EQ(after.resolve.selected - before.resolve.selected, selected);
   if (num_tiles_[group] > 1) return;  // each layer resolves its tiles again
   EXPECT_EQ(after.resolve.hit - before.resolve.hit + missed_[group], std::ssize(distinct));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dhisparse/store.h"
+#include "kernels/test_memory.h"
 #include "watched_device.h"
 
 namespace dhs {
@@ -29,6 +30,7 @@ struct WorldShape {
   int32_t top_k = 8;
   std::vector<int32_t> layers_per_group = {1, 3, 2};
   int64_t max_query_rows = 96;
+  Retrieval retrieval = Retrieval::kGather;
 };
 
 // A sequence's part of a step: `rewind` of its tokens are written anew, then `num_new` more.
@@ -57,6 +59,11 @@ class StoreWorld {
   void settle();
 
   KvStore& store() { return *store_; }
+  // Counters as they are now.
+  RowCacheCounters counters(int group);
+  int64_t resident_rows(int group);
+  int64_t selected_of(int sequence_in_step);
+  int64_t missed_of(int sequence_in_step);
   KvManager& kv() { return kv_; }
   int64_t num_tokens(int sequence) const { return sequences_.at(sequence).num_tokens; }
   int64_t max_tokens(int sequence) const { return sequences_.at(sequence).memory.max_tokens(); }
@@ -80,6 +87,7 @@ class StoreWorld {
     int64_t num_tokens = 0;
   };
   struct StepRows {  // the arrays behind QueryRows
+    std::vector<test::DeviceArray<int32_t>> on_device;
     std::vector<int32_t> sequence_of_row;
     std::vector<int32_t> positions;
     std::vector<int32_t> block_table;
@@ -90,7 +98,8 @@ class StoreWorld {
 
   HostRow host_row(int sequence, int32_t position) const;
   std::vector<float> values(const Token& token, int kind, int count) const;
-  std::vector<float> rows_of_step(int kind, int count) const;
+  // Values of every query row, where kernels can read them until the step ends.
+  TensorView<const float, 2> rows_of_step(int kind, int count);
 
   void dirty_released_chunks();
   void lay_out(const std::vector<StepPart>& parts);
@@ -98,6 +107,7 @@ class StoreWorld {
   void choose(int group, const Choice& choice);
   void run_group(int group);
   void check_layer(int group, int layer);
+  void fetch_what_is_left_to_attention(const SelectedRows& rows);
   void check_slot(const SelectedRows& rows, int64_t row, int64_t column, int layer);
   void check_counters(int group, const RowCacheCounters& before);
   void check_index_pages();
@@ -121,6 +131,7 @@ class StoreWorld {
 
   StepRows rows_;
   std::vector<int32_t> selection_;
+  std::vector<test::DeviceArray<float>> values_of_step_;
   std::vector<ChunkMove> moves_;
   std::vector<int> num_tiles_;
   std::vector<int64_t> missed_;

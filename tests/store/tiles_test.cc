@@ -94,11 +94,11 @@ TEST(Tiles, a_selection_counts_once_however_many_tiles_and_layers_read_it) {
   StoreWorld world(one_chunk_each());
   const int sequence = *world.admit(190);
   world.step({{sequence, 90}});
-  const int64_t before = world.store().counters()[1].resolve.selected;
+  const int64_t before = world.counters(1).resolve.selected;
   world.step({{sequence, 5}}, spread_eight);
   ASSERT_EQ(world.num_tiles(1), 3);
-  EXPECT_EQ(world.store().counters()[1].resolve.selected - before, 5 * 8);
-  EXPECT_EQ(world.store().selected_of_sequence()[0], 3 * 5 * 8);
+  EXPECT_EQ(world.counters(1).resolve.selected - before, 5 * 8);
+  EXPECT_EQ(world.selected_of(0), 3 * 5 * 8);
 }
 
 }  // namespace

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/test_memory.h"
+
 namespace dhs {
 
 WatchedDevice::WatchedDevice()
-    : device_(*open_device({.backend = BackendKind::kCpu, .num_threads = 2})) {}
+    : device_(*open_device(
+          {.backend = test::kOnCuda ? BackendKind::kCuda : BackendKind::kCpu, .num_threads = 2})) {}
 
 absl::Status WatchedDevice::next() {
   const int index = num_reservations_++;

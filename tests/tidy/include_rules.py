@@ -7,7 +7,8 @@ import re
 MODULES = ['base', 'tensor', 'config', 'device', 'kernels', 'tokenizer', 'kv', 'store', 'model',
            'sampling', 'scheduler', 'engine', 'server', 'app']
 # Public headers that are not named after their module.
-PUBLIC_HEADER_OWNERS = {'sync': 'base', 'stream': 'device', 'client': 'server'}
+PUBLIC_HEADER_OWNERS = {'sync': 'base', 'stream': 'device', 'communicator': 'device',
+                        'upload': 'device', 'client': 'server'}
 HEAVY_PREFIXES = {'CLI/': 'CLI11', 'yaml-cpp/': 'yaml-cpp', 'nlohmann/': 'nlohmann-json',
                   'spdlog/': 'spdlog'}
 NO_KERNEL_HEADER = re.compile(r'absl/|grpc|google/protobuf/|spdlog/|dhisparse/base\.h$')
@@ -15,7 +16,8 @@ GRPC = re.compile(r'grpc(pp)?/|.*\.pb\.h$')
 GRPC_HOMES = re.compile(r'src/server/|tests/server/|src/app/client')
 CUDA = re.compile(r'cuda|cublas|cutlass/|cute/|cub/|nccl|nvtx|nvml|nvToolsExt|cooperative_groups|'
                   r'mma\.h$|device_launch_parameters')
-CUDA_HOMES = re.compile(r'src/device/|kernels/')
+CUDA_HOMES = re.compile(r'src/device/|kernels/|tests/(simt|gpu|device)/|bench/gpu/|'
+                        r'tests/kernels/test_memory\.h$')
 
 
 def module_of(path):

@@ -1,0 +1,126 @@
+// The victim choice of resolve.h, in parallel: a class is 16 lanes' work, and no two classes share
+// a slot, so each evicts its own at once. What classes could not give, one block finds afterwards.
+#pragma once
+
+#include "kernels/resolve/block_count.cuh"
+#include "kernels/resolve/policy.h"
+#include "kernels/resolve/resolve.h"
+
+namespace dhs::row_cache {
+
+struct VictimChoice {
+  RowCacheState cache;
+  uint32_t limit = 0;  // slots stamped before it are evictable
+  int32_t num_live = 0;
+  int32_t hand = 0;
+  int32_t num_victims = 0;
+  TensorView<int32_t, 1> slots;  // out: [num_victims]
+};
+
+__device__ inline bool is_evictable(const VictimChoice& choice, int32_t slot) {
+  return choice.cache.owner_of(slot) != kNoOwner && choice.cache.last_used(slot) < choice.limit;
+}
+
+__device__ inline void evict(const RowCacheState& cache, int32_t slot) {
+  cache.slot_of(cache.owner_of(slot)) = kAbsent;
+  cache.owner_of(slot) = kNoOwner;
+}
+
+inline constexpr uint64_t kNotEvictable = ~uint64_t{0};
+
+// The order within a class: by stamp, then by candidate.
+__device__ inline uint64_t key_of_candidate(const VictimChoice& choice, int32_t slot, int c) {
+  if (slot == kAbsent || !is_evictable(choice, slot)) return kNotEvictable;
+  return uint64_t{choice.cache.last_used(slot)} * kNumCandidates + c;
+}
+
+__device__ inline int rank_in_class(uint64_t key) {
+  int rank = 0;
+  for (int other = 0; other < kNumCandidates; ++other) {
+    rank += __shfl_sync(kAllLanes, key, other, kNumCandidates) < key ? 1 : 0;
+  }
+  return rank;
+}
+
+// This half warp's class j, which may be none (j too large). Writes its victims, kAbsent for those
+// it cannot give, and returns how many those are (in the half's first lane, 0 in the others).
+__device__ inline int32_t choose_in_class(const VictimChoice& choice, int32_t j, int32_t stride) {
+  const int c = lane_idx() % kNumCandidates;
+  const bool is_class = j < choice.num_victims && j < stride;
+  int32_t slot = kAbsent;
+  if (is_class && c < choice.num_live) {
+    slot = static_cast<int32_t>((int64_t{choice.hand} + j + int64_t{c} * stride) % choice.num_live);
+  }
+  const uint64_t key = key_of_candidate(choice, slot, c);
+  const int rank = rank_in_class(key);
+  const unsigned votes = __ballot_sync(kAllLanes, key != kNotEvictable);
+  const int num_found = __popc(votes >> (lane_idx() / kNumCandidates * kNumCandidates) & 0xffffu);
+  const int32_t wanted = is_class ? victims_of_class(choice.num_victims, j, stride) : 0;
+  if (key != kNotEvictable && rank < wanted) {
+    evict(choice.cache, slot);
+    choice.slots(j + int64_t{rank} * stride) = slot;
+  }
+  for (int32_t i = num_found + c; i < wanted; i += kNumCandidates) {
+    choice.slots(j + int64_t{i} * stride) = kAbsent;
+  }
+  return c == 0 && wanted > num_found ? wanted - num_found : 0;
+}
+
+// Warp `warp` of `num` does its part of the classes. The sum over all lanes of all warps is the
+// number of victims left to fill_deficits.
+__device__ inline int32_t choose_in_classes(const VictimChoice& choice, int warp, int num) {
+  constexpr int kClassesPerWarp = 32 / kNumCandidates;
+  const int32_t stride = victim_stride(choice.num_live);
+  const int32_t num_classes = choice.num_victims < stride ? choice.num_victims : stride;
+  int32_t num_deficits = 0;
+  for (int32_t first = warp * kClassesPerWarp; first < num_classes;
+       first += num * kClassesPerWarp) {
+    num_deficits += choose_in_class(choice, first + lane_idx() / kNumCandidates, stride);
+  }
+  return num_deficits;
+}
+
+// Uses of `shared` and of slots evicted before are kept apart by rank_in_block's barriers.
+// shared.slots = the first `wanted` evictable slots from `cursor` on, or as many as there are: that
+// number is returned, and `cursor` stands behind the last of them.
+__device__ inline int32_t collect_evictable(const VictimChoice& choice, int32_t wanted,
+                                            int32_t& cursor, BlockShared& shared) {
+  int32_t num_collected = 0;
+  while (num_collected < wanted && cursor < choice.num_live) {
+    const int32_t slot = cursor + thread_idx();
+    const bool is_found = slot < choice.num_live && is_evictable(choice, slot);
+    const Rank rank = rank_in_block(is_found, shared);
+    const int32_t place = num_collected + rank.before;
+    if (is_found && place < wanted) shared.slots[place] = slot;
+    if (is_found && place == wanted - 1) shared.cursor = slot + 1;
+    __syncthreads();
+    num_collected += rank.total;
+    cursor = num_collected >= wanted ? shared.cursor : cursor + num_threads();
+  }
+  return num_collected < wanted ? num_collected : wanted;
+}
+
+// One block; a barrier must follow before others read the slots. Returns how many victims do not
+// exist: their slots stay kAbsent.
+__device__ inline int32_t fill_deficits(const VictimChoice& choice, int32_t num_deficits,
+                                        BlockShared& shared) {
+  int32_t num_short = 0;
+  int32_t cursor = 0;
+  for (int32_t first = 0; first < choice.num_victims && num_deficits > 0; first += num_threads()) {
+    const int32_t victim = first + thread_idx();
+    const bool is_open = victim < choice.num_victims && choice.slots(victim) == kAbsent;
+    const Rank rank = rank_in_block(is_open, shared);
+    if (rank.total == 0) continue;
+    const int32_t num_collected = collect_evictable(choice, rank.total, cursor, shared);
+    if (is_open && rank.before < num_collected) {
+      const int32_t slot = shared.slots[rank.before];
+      evict(choice.cache, slot);
+      choice.slots(victim) = slot;
+    }
+    num_deficits -= rank.total;
+    num_short += rank.total - num_collected;
+  }
+  return num_short;
+}
+
+}  // namespace dhs::row_cache

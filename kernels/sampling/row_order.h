@@ -1,0 +1,130 @@
+// row_order: one block finds its way in the descending order of one row of logits, without sorting
+// the row.
+//
+// The place of a token is a 64-bit number, larger for what comes earlier: the order of its value,
+// then the lower token. A walk counts tokens and mass in kNumBins equal ranges of places, enters
+// the range in which it has to stop, counts that one again if it holds too many tokens, and sorts
+// the few that are left. Mass is an integer, units of 2^-41 of the likeliest token's: sums need no
+// order, so nothing here depends on the number of threads. What has less than a unit counts as
+// impossible; a draw resolves 2^-32.
+#pragma once
+
+#include "kernels/activation/device_exp.h"
+#include "kernels/cuda/cuda.h"
+
+namespace dhs {
+
+inline constexpr int kLanes = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr int kMaxWarps = 32;
+inline constexpr int kBinBits = 10;
+inline constexpr int kNumBins = 1 << kBinBits;
+inline constexpr int kMaxSorted = 2048;
+inline constexpr int kMaxLeft = kMaxSorted / 2;  // tokens of the range in which a walk stops
+inline constexpr int kMassBits = 41;
+// Mass is counted in three 32-bit words of this many bits each: shared memory adds those natively.
+inline constexpr int kNumLimbs = 3;
+inline constexpr int kLimbBits = 14;
+inline constexpr int64_t kMaxVocabSize = int64_t{1} << (32 - kLimbBits);
+inline constexpr uint32_t kLowestKey = 0x00800000u;  // of the lowest finite float
+inline constexpr uint64_t kNoLimit = ~uint64_t{0};
+
+using Place = uint64_t;
+
+struct RowSum {
+  uint64_t num_tokens = 0;
+  uint64_t mass = 0;
+};
+__device__ inline RowSum operator+(RowSum a, RowSum b) {
+  return {a.num_tokens + b.num_tokens, a.mass + b.mass};
+}
+
+// A walk stops with the token that meets one of these; both are at least 1.
+struct WalkLimits {
+  uint64_t num_tokens = kNoLimit;
+  uint64_t mass = kNoLimit;
+  __device__ bool met_by(RowSum sum) const {
+    return sum.num_tokens >= num_tokens || sum.mass >= mass;
+  }
+};
+
+// The first item of several that meets the limits; idx is -1 when none does, and then `through`
+// sums up all of them.
+struct Stop {
+  int32_t idx = -1;
+  RowSum before, through;
+};
+
+struct RowOrderShared {
+  Place sorted[kMaxSorted];
+  RowSum warp_sums[kMaxWarps];
+  Stop stop;
+  uint32_t num_sorted;
+  uint32_t num_tokens[kNumBins];
+  uint32_t mass_limbs[kNumLimbs][kNumBins];
+};
+
+// Larger for larger values, 0 for what cannot be drawn: NaN and -inf. +inf is the largest float, -0
+// is 0.
+__device__ inline uint32_t key_of(float logit) {
+  constexpr float kLargest = 3.402823466e38f;
+  const float value = logit + 0.0f;
+  if (!(value >= -kLargest)) return 0;
+  const uint32_t bits = __float_as_uint(value > kLargest ? kLargest : value);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+__device__ inline float value_of(uint32_t key) {
+  return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
+}
+
+__device__ inline Place place_of(uint32_t key, int64_t token) {
+  return Place{key} << 32 | (0xffffffffu - static_cast<uint32_t>(token));
+}
+__device__ inline uint32_t key_at(Place place) { return static_cast<uint32_t>(place >> 32); }
+__device__ inline int32_t token_at(Place place) {
+  return static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(place));
+}
+
+// One row as the block sees it.
+struct MaskedRow {
+  const float* logits;
+  int64_t vocab_size;
+  const uint32_t* masked;  // one bit per token, null: none is
+
+  __device__ uint32_t key(int64_t token) const {
+    const bool is_masked = masked != nullptr && (masked[token / 32] >> token % 32 & 1) != 0;
+    return is_masked ? 0 : key_of(logits[token]);
+  }
+};
+
+// Calls visit(token, key) for the tokens that can be drawn; the block's threads share them.
+template <class Visit>
+__device__ void for_each_token(const MaskedRow& row, Visit visit) {
+  constexpr int kAhead = 8;  // loads under way
+  const int64_t step = int64_t{blockDim.x};
+  for (int64_t first = threadIdx.x; first < row.vocab_size; first += kAhead * step) {
+    uint32_t keys[kAhead];
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t token = first + i * step;
+      keys[i] = token < row.vocab_size ? row.key(token) : 0;
+    }
+    for (int i = 0; i < kAhead; ++i) {
+      if (keys[i] != 0) visit(first + i * step, keys[i]);
+    }
+  }
+}
+
+// exp((value - largest) / temperature).
+struct Softmax {
+  float largest, temperature;
+  __device__ float operator()(uint32_t key) const {
+    return device_exp((value_of(key) - largest) / temperature);
+  }
+};
+
+__device__ inline uint64_t mass_of(float probability) {
+  return static_cast<uint64_t>(probability * static_cast<float>(uint64_t{1} << kMassBits));
+}
+
+}  // namespace dhs

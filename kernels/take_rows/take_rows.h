@@ -1,0 +1,17 @@
+// take_rows: out[i, :] = x[rows[i], :], in f32; a negative row gives zeros. Bytes moved: 8 per
+// element.
+#pragma once
+
+#include "dhisparse/stream.h"
+#include "dhisparse/tensor.h"
+
+namespace dhs {
+
+struct TakeRowsParams {
+  TensorView<const float, 2> x;       // [any, width], rows may be strided
+  TensorView<const int32_t, 1> rows;  // [num_rows]
+  TensorView<float, 2> out;           // [num_rows, width], must not overlap x
+};
+void launch_take_rows(const TakeRowsParams& params, Stream stream);
+
+}  // namespace dhs

@@ -1,0 +1,95 @@
+// The tables of a step in device memory: what kernels read about the batch, and what they draw.
+//
+// Every table has a fixed address, so that captured work finds the next step's data in it. Block
+// tables have one row per running request, uploaded once, when the request is admitted.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <vector>
+
+#include "dhisparse/device.h"
+#include "dhisparse/model.h"
+#include "dhisparse/scheduler.h"
+#include "dhisparse/upload.h"
+#include "kernels/sampling/sampling.h"
+
+namespace dhs {
+
+struct BatchLimits {
+  int64_t max_rows = 0;        // query rows of a step
+  int64_t max_sequences = 0;   // running requests
+  int64_t max_num_blocks = 0;  // host blocks of one sequence
+  int64_t max_logprobs = 0;    // alternatives per draw
+  int64_t max_masked = 0;      // masked tokens per draw
+};
+
+class BatchTables {
+ public:
+  static absl::StatusOr<BatchTables> create(Device& device, const BatchLimits& limits);
+
+  // Uploads the plan's tables. With `num_rows` above the plan's own, the rest is padding: rows of
+  // position -1 and draws that nobody reads.
+  // Precondition: the device has passed the step before the latest one.
+  void lay_out(const StepPlan& plan, int64_t num_rows);
+
+  const BatchLimits& limits() const { return limits_; }
+  int64_t num_rows() const { return std::ssize(positions_); }
+  int64_t num_draws() const { return std::ssize(logit_rows_); }
+  TokenBatch batch() const;
+  // Draws whose result is in the tables of the device, for the rows that wait for one.
+  TensorView<const int32_t, 1> draw_of_row() const { return used(device_.draw_of_row, num_rows()); }
+  TensorView<int32_t, 1> tokens() const { return used(device_.tokens, num_rows()); }
+  TensorView<int32_t, 1> drawn() const { return device_.drawn; }
+  BatchSamplingParams sampling(TensorView<const float, 2> logits) const;
+
+  // Queues a copy of the draws into place 0 or 1, and what it brought once the device has passed.
+  void queue_results(int place);
+  TokenOutput result(int place, int64_t draw, int32_t num_logprobs) const;
+
+ private:
+  struct DeviceTables {
+    TensorView<int32_t, 1> tokens;            // [max_rows]
+    TensorView<int32_t, 1> positions;         // [max_rows]
+    TensorView<int32_t, 1> sequence_of_row;   // [max_rows]
+    TensorView<int32_t, 1> draw_of_row;       // [max_rows]
+    TensorView<int32_t, 1> logit_rows;        // [max_sequences]
+    TensorView<RowSampling, 1> row_sampling;  // [max_sequences]
+    TensorView<int32_t, 1> masked_tokens;     // [max_sequences * max_masked]
+    TensorView<int32_t, 2> block_table;       // [max_sequences, max_num_blocks]
+    TensorView<int32_t, 2> item_table;        // [max_sequences, max_num_blocks]
+    TensorView<int32_t, 1> drawn;             // [max_sequences], from here on: results
+    TensorView<float, 1> logprobs;            // [max_sequences]
+    TensorView<int32_t, 2> top_tokens;        // [max_sequences, max_logprobs]
+    TensorView<float, 2> top_logprobs;        // [max_sequences, max_logprobs]
+  };
+
+  template <class T>
+  static TensorView<T, 1> used(const TensorView<T, 1>& table, int64_t count) {
+    return view(table.data, count);
+  }
+  void lay_out_inputs(ArenaCarver& carver);
+  void lay_out_results(ArenaCarver& carver);
+  void add_rows(const SequenceWork& work);
+  void add_draw(const SequenceWork& work);
+  void upload_blocks(const SequenceMemory& memory);
+  template <class T>
+  const T& in_place(int place, const T& original) const;
+
+  Device* device_handle_ = nullptr;
+  BatchLimits limits_;
+  Uploader uploader_;
+  MemoryRange inputs_;
+  MemoryRange results_;
+  MemoryRange host_results_;  // two places
+  DeviceTables device_;
+  std::vector<uint64_t> admission_of_row_;  // of the block tables: whose blocks they hold
+
+  // Of the latest step, as uploaded.
+  std::vector<int32_t> tokens_, positions_, sequence_of_row_, draw_of_row_, logit_rows_;
+  std::vector<RowSampling> row_sampling_;
+  std::vector<int32_t> masked_tokens_;
+  std::vector<int32_t> block_row_;  // one row of a block table
+};
+
+}  // namespace dhs

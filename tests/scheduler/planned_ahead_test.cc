@@ -1,0 +1,151 @@
+// A step may be planned while the one before it still draws its tokens.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+
+#include "scheduler_driver.h"
+
+namespace dhs {
+namespace {
+
+constexpr SchedulerConfig kConfig = {.max_running = 4, .max_batched_tokens = 16};
+
+KvGeometry tiny_geometry() {
+  const std::vector<int32_t> layers = {1};
+  return make_geometry(layers, 16, 512, 8);
+}
+
+// Runs requests with `depth` steps in flight; tokens are drawn by hashing request and position.
+class Pipeline {
+ public:
+  explicit Pipeline(int depth)
+      : depth_(depth),
+        kv_(tiny_geometry(), {64, 64, 4096}, {}),
+        scheduler_(kConfig, kv_, {kEndToken}) {}
+
+  void enqueue(uint64_t request, int32_t prompt_tokens, int32_t max_tokens) {
+    GenerateRequest generate;
+    generate.prompt.assign(prompt_tokens, 1);
+    generate.sampling.max_tokens = max_tokens;
+    generate.sampling.seed = request;
+    scheduler_.enqueue(RequestId(request), std::move(generate));
+  }
+
+  // Plans one step; collects the oldest when `depth` are in flight or nothing was planned.
+  void step() {
+    std::vector<RequestUpdate> updates;
+    const StepPlan plan = scheduler_.plan(absl::UnixEpoch(), updates);
+    for (const SequenceWork& work : plan.work) check_known_tokens(work);
+    in_flight_.push_back({plan, draw(plan)});
+    while (!in_flight_.empty() && (plan.work.empty() || std::ssize(in_flight_) >= depth_)) {
+      scheduler_.commit(in_flight_.front().plan, in_flight_.front().result, updates);
+      in_flight_.pop_front();
+    }
+    ASSERT_EQ(scheduler_.check_invariants(), "");
+    for (const RequestUpdate& update : updates) {
+      for (const TokenOutput& output : update.tokens) {
+        tokens_[update.request.value].push_back(output.token);
+      }
+    }
+  }
+
+  void finish() {
+    while (!scheduler_.idle() || !in_flight_.empty()) step();
+    step();
+  }
+
+  Scheduler& scheduler() { return scheduler_; }
+  KvManager& kv() { return kv_; }
+  const std::map<uint64_t, std::vector<TokenId>>& tokens() const { return tokens_; }
+  int64_t num_rows() const { return num_rows_; }
+  int64_t num_waiting_rows() const { return num_waiting_rows_; }
+
+ private:
+  struct Step {
+    StepPlan plan;
+    StepResult result;
+  };
+
+  static TokenId token_at(uint64_t request, uint64_t position) {
+    return static_cast<TokenId>(((request * 31 + position) * 0x9e3779b97f4a7c15ull) >> 59);
+  }
+
+  // A decoded row's token is known, or comes from the draw of the latest step that it names.
+  void check_known_tokens(const SequenceWork& work) {
+    num_rows_ += std::ssize(work.tokens);
+    if (!work.previous_draw.has_value()) return;
+    ++num_waiting_rows_;
+    ASSERT_FALSE(in_flight_.empty());
+    int32_t draw = -1;
+    for (const SequenceWork& before : in_flight_.back().plan.work) {
+      draw += before.wants_token ? 1 : 0;
+      if (before.request == work.request) break;
+    }
+    ASSERT_EQ(*work.previous_draw, draw) << "request " << work.request.value;
+  }
+
+  StepResult draw(const StepPlan& plan) {
+    StepResult result;
+    for (const SequenceWork& work : plan.work) {
+      SequenceResult sequence;
+      const uint64_t position = work.first_position + work.tokens.size();
+      if (work.wants_token) {
+        sequence.tokens.push_back({token_at(work.request.value, position), 0.0f, {}});
+      }
+      result.sequences.push_back(std::move(sequence));
+    }
+    return result;
+  }
+
+  const int depth_;
+  KvManager kv_;
+  Scheduler scheduler_;
+  std::deque<Step> in_flight_;
+  std::map<uint64_t, std::vector<TokenId>> tokens_;
+  int64_t num_rows_ = 0;
+  int64_t num_waiting_rows_ = 0;
+};
+
+void run_many(Pipeline& pipeline) {
+  for (uint64_t request = 1; request <= 12; ++request) {
+    pipeline.enqueue(request, static_cast<int32_t>(1 + request * 7 % 40),
+                     static_cast<int32_t>(1 + request * 5 % 33));
+  }
+  pipeline.finish();
+}
+
+TEST(PlannedAhead, requests_get_the_tokens_that_they_get_step_by_step) {
+  Pipeline serial(1), ahead(2);
+  run_many(serial);
+  run_many(ahead);
+  EXPECT_EQ(ahead.tokens(), serial.tokens());
+  EXPECT_EQ(serial.num_waiting_rows(), 0);
+  EXPECT_GT(ahead.num_waiting_rows(), 0);
+  EXPECT_EQ(ahead.kv().usage().host_blocks_used, 0);
+}
+
+TEST(PlannedAhead, a_request_whose_length_is_reached_computes_no_row_too_many) {
+  Pipeline serial(1), ahead(2);
+  for (Pipeline* pipeline : {&serial, &ahead}) {
+    pipeline->enqueue(3, 5, 4);  // its hash draws no end token
+    pipeline->finish();
+  }
+  EXPECT_EQ(ahead.tokens().at(3).size(), 4u);
+  EXPECT_EQ(ahead.num_rows(), serial.num_rows());
+}
+
+TEST(PlannedAhead, a_cancelled_request_is_not_heard_of_when_its_row_comes_back) {
+  Pipeline ahead(2);
+  ahead.enqueue(3, 3, 20);
+  for (int i = 0; i < 4; ++i) ahead.step();
+  const size_t num_before = ahead.tokens().at(3).size();
+  EXPECT_TRUE(ahead.scheduler().finish(RequestId(3), FinishReason::kCancelled, absl::OkStatus()));
+  ahead.finish();
+  EXPECT_EQ(ahead.tokens().at(3).size(), num_before);
+  EXPECT_EQ(ahead.kv().usage().host_blocks_used, 0);
+}
+
+}  // namespace
+}  // namespace dhs

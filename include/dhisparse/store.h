@@ -100,8 +100,7 @@ class KvStore {
   // does the same launches whatever its data, and may be captured.
   bool fits_one_pass(const QueryRows& rows) const;
 
-  // Chooses the retrieval of the next step, of so many query rows; true: fused.
-  bool choose_retrieval(int64_t num_rows);
+  bool choose_retrieval(int64_t num_rows);  // of the next step; true: fused
   // `rows` and what its views point to must live until the next begin_step.
   void begin_step(const QueryRows& rows);
   TensorView<const int32_t, 1> visible() const;  // [num_rows] positions + 1
@@ -120,8 +119,8 @@ class KvStore {
 
   // Queues a copy of all counters, as the work launched so far leaves them, into place 0 or 1.
   void queue_report(int place);
-  // Takes the report's misses as what later steps are to expect.
-  void learn(int place);
+  // Takes the misses since the report before as what decode steps are to expect, if it was one.
+  void learn(int place, bool is_decode);
   // What the latest queue_report(place) saw, once the device has passed it.
   RowCacheCounters counters(int place, int group) const;
   int64_t resident_rows(int place, int group) const;
@@ -146,6 +145,7 @@ class KvStore {
 
   KvStore(Device& device, KvGeometry geometry, KvCapacity capacity, StoreLayout layout);
   absl::Status reserve();
+  absl::Status check_scratch() const;
   void lay_out_state(ArenaCarver& carver);
   void lay_out_step(ArenaCarver& carver);
   void lay_out_counters(ArenaCarver& carver);

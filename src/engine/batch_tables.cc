@@ -14,7 +14,10 @@ absl::StatusOr<BatchTables> BatchTables::create(Device& device, const BatchLimit
   DHS_ASSIGN_OR_RETURN(tables.inputs_, carve_with(&BatchTables::lay_out_inputs));
   DHS_ASSIGN_OR_RETURN(tables.results_, carve_with(&BatchTables::lay_out_results));
   DHS_ASSIGN_OR_RETURN(tables.host_results_, device.allocate_host(2 * tables.results_.bytes()));
-  DHS_ASSIGN_OR_RETURN(tables.uploader_, Uploader::create(device, tables.inputs_.bytes() + 4096));
+  // Every table once, and two rows of the block tables per admission, each rounded up.
+  constexpr int64_t kRounding = 64;
+  const int64_t upload_bytes = tables.inputs_.bytes() + (2 * limits.max_sequences + 16) * kRounding;
+  DHS_ASSIGN_OR_RETURN(tables.uploader_, Uploader::create(device, upload_bytes));
   tables.admission_of_row_.resize(limits.max_sequences);
   for (auto* rows :
        {&tables.tokens_, &tables.positions_, &tables.sequence_of_row_, &tables.draw_of_row_}) {

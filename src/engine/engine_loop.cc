@@ -232,6 +232,7 @@ void EngineLoop::collect_step(std::vector<RequestUpdate>& updates) {
   const StepPlan plan = std::move(in_flight_.front());
   in_flight_.pop_front();
   const absl::StatusOr<StepResult> result = executor_->collect();
+  has_freed_memory_ = has_freed_memory_ || !plan.work.empty();  // its requests may end here
   if (!result.ok()) return fail_step(plan, result.status(), updates);
   scheduler_.commit(plan, *result, updates);
   for (const SequenceWork& work : plan.work) totals_.prompt_tokens += work.num_prompt_tokens;

@@ -17,7 +17,8 @@ class Executor {
   virtual int max_in_flight() const { return 1; }
 
   // Queues the plan: its memory changes, its rows, its draws. A row of the plan may wait for a draw
-  // of the step before (SequenceWork::previous_draw). The plan's spans must live until collect.
+  // of the step before (SequenceWork::previous_draw). Reads the plan's spans before it returns, not
+  // after.
   // Precondition: fewer than max_in_flight() steps are queued.
   virtual void submit(const StepPlan& plan) = 0;
 

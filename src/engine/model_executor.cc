@@ -11,6 +11,13 @@ namespace {
 constexpr int kPlainSteps = 1;
 constexpr int64_t kNoBucket = 0;
 
+// One token of every sequence, each drawing the next.
+bool is_decode(const StepPlan& plan) {
+  return std::all_of(plan.work.begin(), plan.work.end(), [](const SequenceWork& work) {
+    return work.tokens.size() == 1 && work.wants_token;
+  });
+}
+
 // Every batch of up to 8 sequences has its own graph; above, one in eight.
 int64_t bucket_size(int64_t num_rows) { return num_rows <= 8 ? num_rows : round_up(num_rows, 8); }
 
@@ -44,6 +51,7 @@ ModelExecutor::~ModelExecutor() { parts_.device->synchronize(); }
 
 void ModelExecutor::submit(const StepPlan& plan) {
   DHS_CHECK(std::ssize(in_flight_) < max_in_flight_, in_flight_.size(), " steps are in flight");
+  parts_.device->attach_thread();
   parts_.store->apply(plan.retired_blocks, plan.chunk_moves);
   const int place = next_place_;
   next_place_ = 1 - next_place_;
@@ -54,13 +62,10 @@ void ModelExecutor::submit(const StepPlan& plan) {
   remember(plan, place);
 }
 
-// The bucket of a step that can be captured: one token of every sequence, each drawing the next.
+// The bucket of a step that can be captured.
 int64_t ModelExecutor::bucket_of(const StepPlan& plan) const {
   if (!parts_.device->has_graphs()) return kNoBucket;
-  const bool is_decode = std::all_of(plan.work.begin(), plan.work.end(), [](const auto& work) {
-    return work.tokens.size() == 1 && work.wants_token;
-  });
-  if (!is_decode) return kNoBucket;
+  if (!is_decode(plan)) return kNoBucket;
   const int64_t rows = bucket_size(std::ssize(plan.work));
   return rows <= tables_.limits().max_sequences ? rows : kNoBucket;
 }
@@ -103,6 +108,7 @@ void ModelExecutor::launch_rows() {
 void ModelExecutor::remember(const StepPlan& plan, int place) {
   InFlight step;
   step.place = place;
+  step.is_decode = is_decode(plan);
   int32_t num_draws = 0;
   for (const SequenceWork& work : plan.work) {
     step.sequence_rows.push_back(work.memory->index());
@@ -115,11 +121,12 @@ void ModelExecutor::remember(const StepPlan& plan, int place) {
 
 absl::StatusOr<StepResult> ModelExecutor::collect() {
   DHS_CHECK(!in_flight_.empty(), "no step is in flight");
+  parts_.device->attach_thread();
   const InFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
   done_[step.place]->synchronize();
   collected_place_ = step.place;
-  parts_.store->learn(step.place);
+  parts_.store->learn(step.place, step.is_decode);
   StepResult result;
   result.sequences.resize(step.draws.size());
   for (size_t i = 0; i < step.draws.size(); ++i) {

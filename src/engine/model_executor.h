@@ -45,8 +45,9 @@ class ModelExecutor final : public Executor {
     int32_t draw = 0;  // number of the step's draw
     int32_t num_logprobs = 0;
   };
-  struct InFlight {                          // what collect() needs to know of a queued step
-    int place = 0;                           // of its results, and of its report
+  struct InFlight {  // what collect() needs to know of a queued step
+    int place = 0;   // of its results, and of its report
+    bool is_decode = false;
     std::vector<int32_t> sequence_rows;      // of the tables, by work
     std::vector<std::optional<Draw>> draws;  // by work
   };
@@ -67,8 +68,8 @@ class ModelExecutor final : public Executor {
   int max_in_flight_ = 1;
   std::array<std::unique_ptr<Event>, 2> done_;  // by place
   std::deque<InFlight> in_flight_;
-  int next_place_ = 0;
-  int collected_place_ = 0;
+  int next_place_ = 1;       // place 0 holds what create() reported
+  int collected_place_ = 0;  // of the latest report that describe() may read
   std::map<std::pair<int64_t, bool>, Bucket> buckets_;  // by number of rows and retrieval
   int64_t num_graph_launches_ = 0;
 };

@@ -6,6 +6,8 @@
 namespace dhs {
 namespace {
 
+constexpr int64_t kChunkAlignment = 256;
+
 // Everything that depends on machine, checkpoint and configuration together; logged at start.
 struct EnginePlan {
   ModelDescription model;
@@ -51,6 +53,11 @@ absl::Status check_chunk_size(const EnginePlan& plan) {
     return absl::InvalidArgumentError(absl::StrCat("device.chunk is ", chunk,
                                                    " bytes, this model needs at least ", largest,
                                                    " (its largest record or index item)"));
+  }
+  if (chunk % kChunkAlignment != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device.chunk is ", chunk, " bytes, which is no multiple of ", kChunkAlignment,
+                     "; records must start where vector copies can"));
   }
   return absl::OkStatus();
 }

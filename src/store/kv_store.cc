@@ -40,6 +40,7 @@ absl::Status KvStore::reserve() {
   DHS_ASSIGN_OR_RETURN(counters_arena_, in_arena(&KvStore::lay_out_counters));
   for (size_t g = 0; g < row_caches_.size(); ++g) row_caches_[g].head = &counters_.data[g].head;
   DHS_ASSIGN_OR_RETURN(reports_, device_.allocate_host(2 * counters_arena_.bytes()));
+  DHS_RETURN_IF_ERROR(check_scratch());
   // Every chunk may move twice between two steps, and every block be retired.
   const int64_t upload_bytes =
       2 * capacity_.num_chunks * int64_t{64} + capacity_.num_host_blocks * int64_t{4} + 64;
@@ -48,7 +49,32 @@ absl::Status KvStore::reserve() {
                   static_cast<int32_t>(geometry_.index_items_per_chunk(capacity_.chunk_bytes)),
                   geometry_.index_item_bytes};
   for (const RowCacheState& cache : row_caches_) launch_reset_row_cache({cache}, stream_);
+  device_.synchronize();
   return absl::OkStatus();
+}
+
+// The passes over a row cache work in the stream's scratch and cannot be cut.
+absl::Status KvStore::check_scratch() const {
+  if (device_.kind() != BackendKind::kCuda) return absl::OkStatus();
+  constexpr int64_t kMostEntries = int64_t{1} << 30;
+  constexpr int64_t kSmallArrays = int64_t{256} << 10;
+  const int64_t entries = layout_.max_query_rows * geometry_.top_k;
+  if (entries >= kMostEntries) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(layout_.max_query_rows, " query rows of a top-k of ", geometry_.top_k,
+                     " are more than a GPU pass takes (", kMostEntries,
+                     "); lower scheduler.max_batched_tokens"));
+  }
+  int64_t slots_per_segment = 0;
+  for (const RowCacheState& cache : row_caches_) {
+    slots_per_segment = std::max<int64_t>(slots_per_segment, cache.slots_per_segment);
+  }
+  const int64_t needed = std::max(4 * entries, 8 * slots_per_segment) + kSmallArrays;
+  if (needed <= stream_.scratch_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "device.scratch is ", stream_.scratch_bytes, " bytes; ", layout_.max_query_rows,
+      " query rows of a top-k of ", geometry_.top_k, " and chunks of ", capacity_.chunk_bytes,
+      " bytes need ", needed, "; raise it, or lower scheduler.max_batched_tokens or device.chunk"));
 }
 
 void KvStore::lay_out_state(ArenaCarver& carver) {
@@ -187,7 +213,7 @@ const KvStore::GroupCounters& KvStore::reported(int place, int group) const {
   return in_report(reports_, counters_arena_, place, counters_(group));
 }
 
-void KvStore::learn(int place) {
+void KvStore::learn(int place, bool is_decode) {
   ResolveCounters now;
   for (size_t g = 0; g < row_caches_.size(); ++g) {
     const ResolveCounters& first = reported(place, g).first;
@@ -196,7 +222,7 @@ void KvStore::learn(int place) {
   }
   // Selected entries stand for query rows: top_k of them are one row, but for short contexts.
   const int64_t selected = now.selected - learned_.selected;
-  if (selected > 0) {
+  if (is_decode && selected > 0) {
     misses_per_row_ = static_cast<double>(now.missed - learned_.missed) * geometry_.top_k /
                       static_cast<double>(selected);
   }

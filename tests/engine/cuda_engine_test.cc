@@ -30,7 +30,7 @@ EngineConfig config_of(const std::string& checkpoint, const World& world) {
   config.model.max_context = 512;
   config.device.backend = world.backend;
   config.device.memory_bytes = world.memory_kib << 10;
-  config.device.chunk_bytes = 32 << 10;
+  config.device.chunk_bytes = world.row_format == RowFormat::kF32 ? 32 << 10 : 16 << 10;
   config.device.scratch_bytes = 4 << 20;
   config.host.pool_bytes = 4 << 20;
   config.residency.mode = world.mode;
@@ -78,6 +78,7 @@ Outcome run(const std::string& checkpoint, const World& world) {
     for (const TokenOutput& output : outputs) tokens.push_back(output.token);
   }
   outcome.state = (*engine)->state();
+  expect_all_memory_free(**engine);
   return outcome;
 }
 
@@ -104,8 +105,8 @@ TEST(CudaEngine, gives_the_same_bits_under_every_mode_pressure_batch_and_stream_
   const Outcome expected = run("glm_share_bf16", {.name = "all resident"});
   int64_t most_fetched = 0;
   for (const World& world : std::vector<World>{
-           {.name = "adaptive, tight", .memory_kib = 384, .stream_seed = 1},
-           {.name = "fixed", .mode = ResidencyMode::kFixed, .memory_kib = 512, .stream_seed = 2},
+           {.name = "adaptive, tight", .memory_kib = 288, .stream_seed = 1},
+           {.name = "fixed", .mode = ResidencyMode::kFixed, .memory_kib = 384, .stream_seed = 2},
            {.name = "one at a time, small chunks",
            .mode = ResidencyMode::kResident,
            .max_batched_tokens = 24,

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <chrono>
 #include <random>
+#include <thread>
 
 namespace dhs {
 
@@ -85,6 +87,20 @@ std::string fingerprint(const std::vector<TokenOutput>& tokens) {
                     " ");
   }
   return text;
+}
+
+void expect_all_memory_free(const Engine& engine) {
+  for (int i = 0; i < 1000; ++i) {
+    const EngineState state = engine.state();
+    if (state.host_used_bytes == 0 && state.device_index_bytes == 0 &&
+        state.device_row_cache_bytes == 0) {
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const EngineState state = engine.state();
+  FAIL() << "host " << state.host_used_bytes << ", index " << state.device_index_bytes << ", rows "
+         << state.device_row_cache_bytes << " bytes still held";
 }
 
 }  // namespace dhs

@@ -42,6 +42,10 @@ std::vector<TokenId> some_prompt(uint32_t seed, int64_t num_tokens);
 std::vector<std::vector<TokenOutput>> generate_all(Engine& engine,
                                                    const std::vector<GenerateRequest>& requests);
 
+// Fails the test unless every tier is empty within five seconds: the step after the last request
+// returns its memory.
+void expect_all_memory_free(const Engine& engine);
+
 // Token ids and logprob bits, for exact comparison and readable failures.
 std::string fingerprint(const std::vector<TokenOutput>& tokens);
 

@@ -26,21 +26,6 @@ GenerateRequest request_of(int64_t prompt_tokens, int32_t max_tokens) {
   return request;
 }
 
-void expect_all_memory_free(const Engine& engine) {
-  // The step after the last request returns its memory; state() may be one step behind.
-  for (int i = 0; i < 1000; ++i) {
-    const EngineState state = engine.state();
-    if (state.host_used_bytes == 0 && state.device_index_bytes == 0 &&
-        state.device_row_cache_bytes == 0) {
-      return;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  const EngineState state = engine.state();
-  FAIL() << "host " << state.host_used_bytes << ", index " << state.device_index_bytes << ", rows "
-         << state.device_row_cache_bytes << " bytes still held";
-}
-
 TEST(Engine, generates_the_tokens_asked_for_and_frees_everything) {
   const auto engine = start(demo_config());
   ASSERT_NE(engine, nullptr);
@@ -305,6 +290,9 @@ TEST(StartEngine, refuses_what_cannot_work_and_says_why) {
   config.device.chunk_bytes = 16 << 10;
   EXPECT_NE(start_engine(config).status().message().find("device.chunk is 16384 bytes"),
             std::string::npos);
+  config = demo_config();
+  config.device.chunk_bytes = (64 << 10) + 8;
+  EXPECT_NE(start_engine(config).status().message().find("no multiple of 256"), std::string::npos);
   config = demo_config();
   config.device.backend = BackendKind::kCuda;
   EXPECT_EQ(start_engine(config).status().code(), absl::StatusCode::kFailedPrecondition);

@@ -5,6 +5,7 @@
 //
 // Usage: simt_<variant>_planted_faults             all of them, each in a process of its own
 //        simt_<variant>_planted_faults --run N     only this one, in this process
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,6 +64,7 @@ std::vector<int> reversed(std::vector<int> values) {
 // -------------------------------------------------------------------------- faults within a kernel
 
 std::string missing_syncthreads() {
+  options().uninitialized_shared = false;  // which it is, too
   std::vector<float> values(kThreads);
   std::iota(values.begin(), values.end(), 1.0f);
   const DeviceBuffer<float> x(values);
@@ -72,6 +74,7 @@ std::string missing_syncthreads() {
 }
 
 std::string missing_syncwarp() {
+  options().uninitialized_shared = false;
   const DeviceBuffer<int> x(counted(32));
   const DeviceBuffer<int> y(32);
   launch(faulty::missing_syncwarp, 1, 32, 0, nullptr, x.data(), y.data());
@@ -257,6 +260,18 @@ std::string fork_without_join() {
   return error == cudaSuccess ? "" : cudaGetErrorString(error);
 }
 
+std::string memory_never_freed() {
+  options().leaks_fail = true;
+  void* data = nullptr;
+  cudaMalloc(&data, 100);
+  return outcome();
+}
+
+std::string error_nobody_looks_at() {
+  cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(100));
+  return "";
+}
+
 // -------------------------------------------------------------------------------------- the list
 
 // What each build shows: part of the first report, of what a sanitizer prints, or kWrongResult.
@@ -269,12 +284,8 @@ struct PlantedFault {
 
 const std::vector<PlantedFault>& planted_faults() {
   static const std::vector<PlantedFault> faults = {
-      {"missing __syncthreads",
-       missing_syncthreads,
-       {kWrongResult, "uninitialized shared read", kWrongResult}},
-      {"missing __syncwarp",
-       missing_syncwarp,
-       {kWrongResult, "uninitialized shared read", kWrongResult}},
+      {"missing __syncthreads", missing_syncthreads, {kWrongResult, "shared race", kWrongResult}},
+      {"missing __syncwarp", missing_syncwarp, {kWrongResult, "shared race", kWrongResult}},
       {"missing cp.async wait", missing_cp_async_wait, {kWrongResult, kWrongResult, kWrongResult}},
       {"missing barrier after a cp.async wait",
        missing_barrier_after_cp_async,
@@ -325,6 +336,12 @@ const std::vector<PlantedFault>& planted_faults() {
       {"fork without join in a capture",
        fork_without_join,
        {"unjoined work", "unjoined work", "unjoined work"}},
+      {"memory that is never freed",
+       memory_never_freed,
+       {"memory leak", "memory leak", "memory leak"}},
+      {"error that nobody looks at",
+       error_nobody_looks_at,
+       {"exit status 66", "exit status 66", "exit status 66"}},
   };
   return faults;
 }
@@ -343,8 +360,8 @@ std::string printed_by(size_t fault) {
   std::string text;
   char piece[1024];
   while (std::fgets(piece, sizeof piece, pipe) != nullptr) text += piece;
-  pclose(pipe);
-  return text;
+  const int status = pclose(pipe);
+  return text + "exit status " + std::to_string(WEXITSTATUS(status)) + "\n";
 }
 
 // The line that tells, shortened to a table's width.

@@ -130,6 +130,25 @@ TEST_F(StreamsTest, streams_that_touch_different_bytes_are_not_reported) {
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
+TEST_F(StreamsTest, a_long_exchange_between_two_streams_is_silent) {
+  const DeviceBuffer<int> x(Values(kThreads, 0));
+  const TestStream a;
+  const TestStream b;
+  const TestEvent a_done;
+  const TestEvent b_done;
+  for (int i = 0; i < 300; ++i) {
+    cudaStreamWaitEvent(a, b_done, 0);
+    add(x, 1, a);
+    cudaEventRecord(a_done, a);
+    cudaStreamWaitEvent(b, a_done, 0);
+    add(x, 1, b);
+    cudaEventRecord(b_done, b);
+    if (i % 50 == 0) cudaEventSynchronize(b_done);
+  }
+  EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess);
+  EXPECT_EQ(x.download(), Values(kThreads, 600));
+}
+
 TEST_F(StreamsTest, a_wait_is_for_the_record_before_it) {
   for (uint64_t seed = 0; seed < 10; ++seed) {
     options().stream_seed = seed;

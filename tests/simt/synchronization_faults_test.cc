@@ -72,6 +72,12 @@ TEST_F(SynchronizationFaultsTest, an_endless_spin_is_found) {
       failed_with(launch(faulty::spin_forever, 1, 64, 0, nullptr, ints_.data()), "livelock"));
 }
 
+TEST_F(SynchronizationFaultsTest, a_trap_ends_the_block) {
+  EXPECT_TRUE(failed_with(launch(faulty::trapped, 1, 64, 0, nullptr, ints_.data()),
+                          "trap: block (0,0,0) thread 0 at tests/simt/kernels/faulty.cu:"));
+  EXPECT_EQ(last_report().errors.size(), 1u);
+}
+
 TEST_F(SynchronizationFaultsTest, the_next_launch_is_unaffected) {
   EXPECT_FALSE(succeeded(launch(faulty::divergent_barrier, 4, 64, 0, nullptr, floats_.data())));
   options().strict_exit = false;

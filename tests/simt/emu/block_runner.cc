@@ -174,6 +174,11 @@ void BlockRunner::thread_exits(ThreadState& thread) {
   }
 }
 
+void BlockRunner::trap(std::source_location where) {
+  ThreadState& thread = current();
+  fail(thread, [&] { return "trap: " + describe(thread) + " at " + describe(where); });
+}
+
 void BlockRunner::yield() {
   ThreadState& thread = current();
   if (++yields_ > launch_->options.max_yields) {

@@ -60,6 +60,7 @@ class BlockRunner {
   int block_barrier(BarrierOp op, bool predicate, std::source_location where);
   void warp_collective(unsigned mask, void* data, CollectiveFn fn, std::source_location where);
   void yield();
+  void trap(std::source_location where);
   struct AsyncCopy {
     void* to;
     const void* from;

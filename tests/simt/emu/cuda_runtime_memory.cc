@@ -196,7 +196,8 @@ cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned int) {
 }
 
 cudaError_t cudaHostUnregister(void* data) {
-  return api_call(Needs::no_capture, [&](Lock& lock) {
+  return api_call(Needs::nothing, [&](Lock& lock) {
+    if (simt::unsafe_call_breaks_capture()) return cudaErrorStreamCaptureUnsupported;
     device_state().scheduler.run_all(lock);
     return device_state().memory.remove_registered(data);
   });

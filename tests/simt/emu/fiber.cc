@@ -15,6 +15,7 @@ StackArena::~StackArena() { release(); }
 
 void StackArena::release() {
   if (base_ != nullptr) {
+    unpoison();  // whoever maps this memory next must not inherit what was a stack
     munmap(base_, count_ * (kGuardBytes + stack_bytes_));
     base_ = nullptr;
   }

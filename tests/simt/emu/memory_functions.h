@@ -35,3 +35,4 @@ DHS_SIMT_UNCHECKED inline void __threadfence_system() { __atomic_thread_fence(__
 inline void __threadfence_block() {}
 
 inline void __nanosleep(unsigned) { simt::yield_thread(); }
+inline void __trap(DHS_SIMT_HERE) { simt::trap(where); }

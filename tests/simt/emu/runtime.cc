@@ -279,6 +279,8 @@ int block_barrier(BarrierOp op, bool predicate, std::source_location where) {
   return BlockRunner::active()->block_barrier(op, predicate, where);
 }
 
+void trap(std::source_location where) { BlockRunner::active()->trap(where); }
+
 void yield_thread() { BlockRunner::active()->yield(); }
 
 void note_access(const void* address, size_t bytes, AccessKind kind, std::source_location where) {

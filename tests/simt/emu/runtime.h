@@ -169,6 +169,9 @@ enum class BarrierOp : uint8_t { sync, all, any, count };
 // __syncthreads() and its voting forms.
 int block_barrier(BarrierOp op, bool predicate, std::source_location where);
 
+// __trap(): reports the place and ends the block.
+void trap(std::source_location where);
+
 // Lets all other threads of the block run before this one goes on.
 void yield_thread();
 

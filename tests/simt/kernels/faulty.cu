@@ -65,6 +65,10 @@ __global__ void spin_forever(int* flag) {
   }
 }
 
+__global__ void trapped(int* x) {
+  if (x[threadIdx.x] == 0) __trap();
+}
+
 // --------------------------------------------------------------------------------------- memory
 
 __global__ void write_past_end(float* x) { x[global_index() + 1] = 1; }

@@ -14,6 +14,7 @@ __global__ void missing_lane_in_mask(int* x);
 __global__ void disagreeing_masks(int* x);
 __global__ void disagreeing_collectives(int* x);
 __global__ void spin_forever(int* flag);
+__global__ void trapped(int* x);
 
 // Memory. x and y have as many elements as the launch has threads.
 __global__ void write_past_end(float* x);

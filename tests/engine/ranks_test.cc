@@ -23,7 +23,7 @@ struct World {
   int max_batched_tokens = 128;
 };
 
-constexpr int64_t kTightKib = 2 << 10;
+constexpr int64_t kTightKib = 1600;  // little more than the longest request needs alone
 
 EngineConfig config_of(const World& world) {
   EngineConfig config = demo_config();
@@ -36,8 +36,8 @@ EngineConfig config_of(const World& world) {
   return config;
 }
 
-// Contexts of up to twice the top-k of 256.
-std::vector<GenerateRequest> requests(std::vector<int64_t> lengths = {500, 40, 257, 330, 90}) {
+// Contexts of up to three times the top-k of 256.
+std::vector<GenerateRequest> requests(std::vector<int64_t> lengths = {760, 40, 257, 90, 20}) {
   std::vector<GenerateRequest> all;
   for (size_t i = 0; i < lengths.size(); ++i) {
     GenerateRequest request;
@@ -103,7 +103,7 @@ TEST_P(Ranks, draw_the_tokens_that_one_rank_draws_whatever_is_resident) {
   tight.max_batched_tokens = 48;
   const Outcome squeezed = run(tight, true);
   EXPECT_EQ(squeezed.prints, roomy.prints);
-  EXPECT_GT(num_fetched(squeezed.state), 1000) << "nothing is proven unless rows came back";
+  EXPECT_GT(num_fetched(squeezed.state), 100) << "nothing is proven unless rows came back";
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Ranks,

@@ -21,6 +21,7 @@ namespace dhs {
 
 enum class BackendKind { kAuto, kCpu, kCuda };
 enum class ResidencyMode { kAdaptive, kFixed, kResident };
+enum class ParallelMode { kTensor, kData };
 
 struct ModelConfig {
   std::string path;         // a Hugging Face directory; absolute after loading
@@ -35,6 +36,11 @@ struct DeviceConfig {
   int num_threads = 0;                        // CPU backend; 0: every core of the process
   int ordinal = 0;                            // CUDA backend: which of the visible GPUs
   int64_t scratch_bytes = int64_t{64} << 20;  // CUDA backend: of each of the two streams
+};
+
+struct ParallelConfig {
+  int num_ranks = 1;  // one per GPU; on the CPU they share the cores. device, host: of each
+  ParallelMode mode = ParallelMode::kTensor;
 };
 
 struct HostConfig {
@@ -86,6 +92,7 @@ struct LogConfig {
 struct EngineConfig {
   ModelConfig model;
   DeviceConfig device;
+  ParallelConfig parallel;
   HostConfig host;
   KvConfig kv;
   ResidencyConfig residency;

@@ -130,8 +130,13 @@ class KvManager {
   // RESOURCE_EXHAUSTED names the tier, what is needed and what is configured.
   absl::Status fits(int64_t max_tokens) const;
 
+  // Whether the request fits beside those that run. Precondition: fits(max_tokens).
+  bool can_admit(int64_t max_tokens) const;
+  // Chunks that no running request requires: free, or optional residency.
+  int64_t num_optional_chunks() const;
+
   // Reserves everything the request needs, taking optional residency back where necessary; nullopt
-  // when it does not fit beside those that run. Precondition: fits(max_tokens).
+  // when it cannot be admitted. Precondition: fits(max_tokens).
   std::optional<SequenceMemory> admit(int64_t max_tokens);
 
   // Moves chunks towards this step's capacity targets and returns every move since the last call,

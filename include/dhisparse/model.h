@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "dhisparse/base.h"
+#include "dhisparse/communicator.h"
+#include "dhisparse/config.h"
 #include "dhisparse/device.h"
 #include "dhisparse/store.h"
 #include "dhisparse/tensor.h"
@@ -37,6 +39,10 @@ struct ModelOptions {
   int64_t max_query_rows = 0;  // of one forward
   int64_t max_logit_rows = 0;  // rows of one forward that want logits
   int64_t max_context = 0;     // highest position + 1
+  // Null: the only rank. Otherwise this rank's, which outlives the model; all ranks load the same
+  // checkpoint and run their forward passes together.
+  Communicator* communicator = nullptr;
+  ParallelMode parallel_mode = ParallelMode::kTensor;  // data: the rows differ between ranks
 };
 
 // One forward pass. Row i holds token tokens[i] at rows.positions[i] of its sequence. Device
@@ -45,6 +51,7 @@ struct TokenBatch {
   TensorView<const TokenId, 1> tokens;  // [num_rows]
   QueryRows rows;
   TensorView<const int32_t, 1> logit_rows;  // [num_logit_rows] row indices, -1 for padding
+  int64_t max_rank_rows = 0;                // data mode: num_rows of the rank that has the most
 };
 
 // Points of the forward pass that tests and draft models can look at.
@@ -90,7 +97,7 @@ class TargetModel {
 absl::StatusOr<ModelDescription> describe_model(const std::string& directory);
 
 // Loads weights, packs them for `device` and reserves activations for the limits in `options`.
-// `device` must outlive the model.
+// `device` must outlive the model. INVALID_ARGUMENT when the ranks do not divide the model.
 absl::StatusOr<std::unique_ptr<TargetModel>> load_target_model(const std::string& directory,
                                                                Device& device,
                                                                const ModelOptions& options);

@@ -12,6 +12,10 @@
 // so that a long request is never starved. A step takes one token of every decoding request, then
 // fills max_batched_tokens with prompt chunks, oldest request first.
 //
+// Where several ranks hold requests of their own (data mode), each has its own accounting and its
+// own part of the plan, and max_running and max_batched_tokens hold for each. Where all ranks work
+// on the same requests (tensor mode), they are one to the scheduler.
+//
 // Owned by the engine thread.
 #pragma once
 
@@ -70,14 +74,22 @@ struct SequenceWork {  // one sequence's query rows in this step
   std::span<const TokenId> masked_tokens;  // that may not be drawn
 };
 
-struct StepPlan {
-  StepId step;
+struct RankPlan {                           // one rank's part of a step
   std::vector<SequenceWork> work;           // decoding sequences first, then prompt chunks
   std::vector<HostBlockId> retired_blocks;  // applied first: their slots are forgotten
   std::vector<ChunkMove> chunk_moves;       // applied next, in order
+
+  int64_t num_rows() const;
 };
 
-struct SequenceResult {             // one per SequenceWork, in its order
+struct StepPlan {
+  StepId step;
+  std::vector<RankPlan> ranks;  // at least one
+
+  bool has_work() const;
+};
+
+struct SequenceResult {             // one per SequenceWork, in its order, rank by rank
   std::vector<TokenOutput> tokens;  // empty unless wants_token
   int64_t rows_selected = 0;
   int64_t rows_fetched = 0;
@@ -94,12 +106,25 @@ struct RequestUpdate {
   std::optional<Finished> finished;
 };
 
+// ---- Placement ----------------------------------------------------------------------------------
+
+struct RankLoad {
+  bool can_admit = false;       // the request in question
+  int64_t optional_chunks = 0;  // that no running request requires
+  int64_t num_running = 0;
+};
+// The rank, of those that can admit the request, that would have the most optional memory per
+// running request with it; the lowest of equals. nullopt when none can.
+std::optional<int> choose_rank(std::span<const RankLoad> ranks);
+
 // ---- The scheduler ------------------------------------------------------------------------------
 
 class Scheduler {
  public:
-  // `kv` must outlive the scheduler. stop_at: the model's end-of-sequence tokens.
-  Scheduler(const SchedulerConfig& config, KvManager& kv, std::vector<TokenId> stop_at);
+  // kv: of each rank that holds requests of its own; all of one geometry, capacity and mode. They
+  // must outlive the scheduler. stop_at: the model's end-of-sequence tokens.
+  Scheduler(const SchedulerConfig& config, std::vector<KvManager*> kv,
+            std::vector<TokenId> stop_at);
   ~Scheduler();
 
   // Precondition: the request is valid, its seed is set, and kv.fits(prompt + max_tokens).
@@ -135,16 +160,21 @@ class Scheduler {
 
   void end_expired(absl::Time now, std::vector<RequestUpdate>& updates);
   void admit();
-  void add_decodes(StepPlan& plan, int64_t& budget);
-  void add_prompt_chunks(StepPlan& plan, int64_t& budget);
-  static void add_work(StepPlan& plan, Sequence& sequence, int64_t num_tokens);
+  std::vector<RankLoad> loads(int64_t max_tokens) const;
+  int64_t num_running_on(int rank) const;
+  RankPlan plan_rank(int rank);
+  void add_decodes(int rank, RankPlan& plan, int64_t& budget);
+  void add_prompt_chunks(int rank, RankPlan& plan, int64_t& budget);
+  static void add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens);
   static SequenceWork work_of(const Sequence& sequence, int64_t num_tokens);
+  void commit_work(const SequenceWork& work, const SequenceResult& result,
+                   std::vector<RequestUpdate>& updates);
   void commit_sequence(Sequence& sequence, const SequenceWork& work, const SequenceResult& result,
                        std::vector<RequestUpdate>& updates);
   std::optional<Finished> end_of(const Sequence& sequence) const;
 
   const SchedulerConfig config_;
-  KvManager& kv_;
+  const std::vector<KvManager*> kv_;  // by rank
   const std::vector<TokenId> stop_at_;
   uint64_t num_steps_ = 0;  // planned
   uint64_t num_committed_steps_ = 0;

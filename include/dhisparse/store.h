@@ -116,7 +116,6 @@ class KvStore {
   SelectedRows selected(int layer, int tile);
 
   int64_t capacity_rows(int group) const { return live_rows_[group]; }
-
   // Queues a copy of all counters, as the work launched so far leaves them, into place 0 or 1.
   void queue_report(int place);
   // Takes the misses since the report before as what decode steps are to expect, if it was one.
@@ -131,6 +130,8 @@ class KvStore {
   // For tests, when the device is idle and its memory is the host's (CPU, emulation). The first
   // violated invariant, or empty: O(all).
   std::string check_invariants() const;
+  // All that says where rows lie, and the host blocks' bytes: equal where ranks did the same.
+  std::string row_cache_state() const;
   // Fills the records and index keys of a host block with `value`: canaries of the isolation test.
   void poison(HostBlockId block, std::byte value);
 
@@ -169,8 +170,7 @@ class KvStore {
   std::unique_ptr<Event> resolved_;  // on stream(): the orders are there
   std::unique_ptr<Event> fetched_;   // on copy_stream(): so are the records
 
-  MemoryRange device_pool_;
-  MemoryRange host_arena_;
+  MemoryRange device_pool_, host_arena_;
   MemoryRange state_arena_, step_arena_, counters_arena_;  // laid out by lay_out_*
   MemoryRange reports_;                                    // host memory: two places
   std::vector<RowCacheState> row_caches_;

@@ -2,6 +2,7 @@
 // after a failed launch can be trusted.
 #pragma once
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
@@ -35,15 +36,34 @@ void launch(const char* op, void (*kernel)(Params...), const Shape& shape, Strea
         op);
 }
 
-// Lets `kernel` use up to `bytes` of dynamic shared memory. Cheap; not legal during a capture, so
-// launchers call it through a static initialiser.
+// Lets `kernel` use up to `bytes` of dynamic shared memory on the current device. Not legal during
+// a capture, so launchers call it through a static OncePerDevice.
 template <class Kernel>
-bool allow_shared_bytes(const char* op, Kernel* kernel, int64_t bytes) {
+void allow_shared_bytes(const char* op, Kernel* kernel, int64_t bytes) {
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         op);
-  return true;
 }
+
+// What a launcher has to do once on every GPU that it launches on. Static in the launcher; any
+// thread, each with its own current device.
+class OncePerDevice {
+ public:
+  template <class SetUp>
+  void operator()(const char* op, const SetUp& set_up) {
+    int device = 0;
+    check(cudaGetDevice(&device), op);
+    if (device >= kMaxDevices) check(cudaErrorInvalidDevice, op);
+    std::atomic<bool>& is_done = is_done_[device];
+    if (is_done.load(std::memory_order_acquire)) return;
+    set_up();
+    is_done.store(true, std::memory_order_release);
+  }
+
+ private:
+  static constexpr int kMaxDevices = 1024;
+  std::atomic<bool> is_done_[kMaxDevices] = {};
+};
 
 // Part of the stream's scratch: takes the next `count` T, 256-byte aligned. Null when it does not
 // fit: the launcher has chosen a shape too large for the stream it was given.

@@ -273,8 +273,8 @@ using Kernel = void(IndexScoreParams, IndexScoreConfig);
 
 template <Kernel* kKernel>
 void launch_kernel(const IndexScoreParams& params, const IndexScoreConfig& config, Stream stream) {
-  static const bool allowed = cuda::allow_shared_bytes(kOp, kKernel, kIndexMaxSharedBytes);
-  static_cast<void>(allowed);
+  static cuda::OncePerDevice once;
+  once(kOp, [] { cuda::allow_shared_bytes(kOp, kKernel, kIndexMaxSharedBytes); });
   const int64_t groups = (params.q.sizes[0] + config.rows_per_block - 1) / config.rows_per_block;
   cuda::launch(kOp, kKernel,
                {.grid = {unsigned(groups), unsigned(config.num_splits)},

@@ -188,9 +188,10 @@ void check_limits(const BatchSamplingParams& params) {
 
 void launch_sampling_cuda(const BatchSamplingParams& params, Stream stream) {
   check_limits(params);
-  static const bool is_allowed =
-      cuda::allow_shared_bytes("sampling", sampling_kernel, shared_bytes_of(kMaxVocabSize));
-  (void)is_allowed;
+  static cuda::OncePerDevice once;
+  once("sampling", [] {
+    cuda::allow_shared_bytes("sampling", sampling_kernel, shared_bytes_of(kMaxVocabSize));
+  });
   unsigned num_threads = kMinThreads;
   while (num_threads < kMaxThreads && num_threads * kTokensPerThread < params.logits.sizes[1]) {
     num_threads *= 2;

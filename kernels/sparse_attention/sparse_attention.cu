@@ -79,14 +79,13 @@ AttentionKernel kernel_of(const AttentionConfig& config, RowFormat format) {
                                    : tensor_core_kernel<false>(config.heads_per_block);
 }
 
-bool allow_all_shared_bytes(int32_t compute_capability) {
+void allow_all_shared_bytes(int32_t compute_capability) {
   const int64_t bytes = max_shared_bytes(compute_capability);
   cuda::allow_shared_bytes(kOp, plain_attention_kernel, bytes);
   for (const int32_t heads : {16, 32, 64}) {
     cuda::allow_shared_bytes(kOp, tensor_core_kernel<true>(heads), bytes);
     cuda::allow_shared_bytes(kOp, tensor_core_kernel<false>(heads), bytes);
   }
-  return true;
 }
 
 // What no configuration takes, and pairs of results that are not aligned.
@@ -104,8 +103,8 @@ void check_supported(const AttentionConfig& config, const SparseAttentionParams&
 
 void launch_sparse_attention_as(const AttentionConfig& config, const SparseAttentionParams& params,
                                 Stream stream) {
-  static const bool allowed = allow_all_shared_bytes(stream.compute_capability);
-  (void)allowed;
+  static cuda::OncePerDevice once;
+  once(kOp, [&] { allow_all_shared_bytes(stream.compute_capability); });
   check_supported(config, params, stream.compute_capability);
   const auto num_heads = static_cast<int32_t>(params.out.sizes[1]);
   const int64_t head_blocks = (num_heads + config.heads_per_block - 1) / config.heads_per_block;

@@ -31,6 +31,7 @@ Keys model_keys() {
 
 Keys memory_keys() {
   constexpr auto kDevice = &EngineConfig::device;
+  constexpr auto kParallel = &EngineConfig::parallel;
   constexpr auto kKv = &EngineConfig::kv;
   constexpr auto kResidency = &EngineConfig::residency;
   const std::vector<std::pair<std::string, BackendKind>> backends = {
@@ -41,6 +42,8 @@ Keys memory_keys() {
       {"adaptive", ResidencyMode::kAdaptive},
       {"fixed", ResidencyMode::kFixed},
       {"resident", ResidencyMode::kResident}};
+  const std::vector<std::pair<std::string, ParallelMode>> parallel_modes = {
+      {"tensor", ParallelMode::kTensor}, {"data", ParallelMode::kData}};
   return {
       choice_key("device.backend", Field{kDevice, &DeviceConfig::backend}, backends),
       size_key("device.memory", Field{kDevice, &DeviceConfig::memory_bytes},
@@ -51,6 +54,8 @@ Keys memory_keys() {
       integer_key("device.ordinal", Field{kDevice, &DeviceConfig::ordinal}, {0, 1023}),
       size_key("device.scratch", Field{kDevice, &DeviceConfig::scratch_bytes},
                {.min = kMiB, .max = kTiB}),
+      integer_key("parallel.ranks", Field{kParallel, &ParallelConfig::num_ranks}, {1, 64}),
+      choice_key("parallel.mode", Field{kParallel, &ParallelConfig::mode}, parallel_modes),
       size_key("host.pool", Field{&EngineConfig::host, &HostConfig::pool_bytes},
                {.min = kMiB, .max = 64 * kTiB}),
       choice_key("kv.row_format", Field{kKv, &KvConfig::row_format}, formats),

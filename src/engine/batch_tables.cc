@@ -57,7 +57,7 @@ void BatchTables::lay_out_results(ArenaCarver& carver) {
 
 // ---- A step's inputs ----------------------------------------------------------------------------
 
-void BatchTables::lay_out(const StepPlan& plan, int64_t num_rows) {
+void BatchTables::lay_out(const RankPlan& plan, int64_t num_rows) {
   uploader_.begin_step();
   for (auto* table :
        {&tokens_, &positions_, &sequence_of_row_, &draw_of_row_, &logit_rows_, &masked_tokens_}) {

@@ -31,7 +31,7 @@ class BatchTables {
   // Uploads the plan's tables. With `num_rows` above the plan's own, the rest is padding: rows of
   // position -1 and draws that nobody reads.
   // Precondition: the device has passed the step before the latest one.
-  void lay_out(const StepPlan& plan, int64_t num_rows);
+  void lay_out(const RankPlan& plan, int64_t num_rows);
 
   const BatchLimits& limits() const { return limits_; }
   int64_t num_rows() const { return std::ssize(positions_); }

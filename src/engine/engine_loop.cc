@@ -26,9 +26,32 @@ const char* mode_name(ResidencyMode mode) {
   return "?";
 }
 
+// What one rank's accounting knows.
+void add_memory(const KvManager& kv, EngineState& state) {
+  const KvCapacity& capacity = kv.capacity();
+  const KvUsage usage = kv.usage();
+  state.chunks_free += usage.chunks_free;
+  state.device_pool_bytes += capacity.num_chunks * capacity.chunk_bytes;
+  state.device_index_bytes += usage.chunks_index * capacity.chunk_bytes;
+  for (size_t g = 0; g < state.groups.size(); ++g) {
+    state.groups[g].chunks += usage.chunks_rows[g];
+    state.device_row_cache_bytes += usage.chunks_rows[g] * capacity.chunk_bytes;
+  }
+  const int64_t block_bytes = kv.geometry().host_block_bytes;
+  state.host_pool_bytes += capacity.num_host_blocks * block_bytes;
+  state.host_used_bytes += usage.host_blocks_used * block_bytes;
+}
+
+std::vector<KvManager*> pointers_to(const std::vector<std::unique_ptr<KvManager>>& managers) {
+  std::vector<KvManager*> pointers;
+  for (const auto& manager : managers) pointers.push_back(manager.get());
+  return pointers;
+}
+
 }  // namespace
 
-EngineLoop::EngineLoop(const EngineConfig& config, ModelInfo model, std::unique_ptr<KvManager> kv,
+EngineLoop::EngineLoop(const EngineConfig& config, ModelInfo model,
+                       std::vector<std::unique_ptr<KvManager>> kv,
                        std::unique_ptr<Executor> executor)
     : config_(config),
       model_(std::move(model)),
@@ -36,7 +59,7 @@ EngineLoop::EngineLoop(const EngineConfig& config, ModelInfo model, std::unique_
       outputs_(kMaxPendingOutputs),
       kv_(std::move(kv)),
       executor_(std::move(executor)),
-      scheduler_(config.scheduler, *kv_, model_.eos_token_ids) {
+      scheduler_(config.scheduler, pointers_to(kv_), model_.eos_token_ids) {
   publish_state();
   output_thread_ = std::thread([this] { run_outputs(); });
   engine_thread_ = std::thread([this] { run(); });
@@ -69,7 +92,7 @@ absl::Status EngineLoop::validate_request(const GenerateRequest& request) const 
         prompt_tokens, " prompt tokens + max_tokens ", request.sampling.max_tokens, " = ", total,
         " exceeds the context of ", model_.max_context, " tokens; shorten one of them"));
   }
-  return kv_->fits(total);
+  return kv_.front()->fits(total);
 }
 
 absl::Status EngineLoop::reserve_queue_place(int64_t num_tokens) {
@@ -215,9 +238,9 @@ void EngineLoop::step(std::vector<RequestUpdate> updates) {
   in_flight_.push_back(scheduler_.plan(absl::Now(), updates));
   const StepPlan& plan = in_flight_.back();
   totals_.peak_running_requests = std::max(totals_.peak_running_requests, scheduler_.num_running());
-  totals_.steps += plan.work.empty() ? 0 : 1;
-  has_freed_memory_ = !plan.work.empty();
-  const bool is_last = plan.work.empty();
+  const bool is_last = !plan.has_work();
+  totals_.steps += is_last ? 0 : 1;
+  has_freed_memory_ = !is_last;
   executor_->submit(plan);
   while (!in_flight_.empty() && (is_last || std::ssize(in_flight_) >= executor_->max_in_flight())) {
     collect_step(updates);
@@ -232,19 +255,23 @@ void EngineLoop::collect_step(std::vector<RequestUpdate>& updates) {
   const StepPlan plan = std::move(in_flight_.front());
   in_flight_.pop_front();
   const absl::StatusOr<StepResult> result = executor_->collect();
-  has_freed_memory_ = has_freed_memory_ || !plan.work.empty();  // its requests may end here
+  has_freed_memory_ = has_freed_memory_ || plan.has_work();  // its requests may end here
   if (!result.ok()) return fail_step(plan, result.status(), updates);
   scheduler_.commit(plan, *result, updates);
-  for (const SequenceWork& work : plan.work) totals_.prompt_tokens += work.num_prompt_tokens;
+  for (const RankPlan& rank : plan.ranks) {
+    for (const SequenceWork& work : rank.work) totals_.prompt_tokens += work.num_prompt_tokens;
+  }
 }
 
 void EngineLoop::fail_step(const StepPlan& plan, const absl::Status& error,
                            std::vector<RequestUpdate>& updates) {
   log_error("engine: step ", plan.step.value, " failed: ", error.ToString());
   scheduler_.abandon(plan);
-  for (const SequenceWork& work : plan.work) {
-    auto update = scheduler_.finish(work.request, FinishReason::kError, error);
-    if (update.has_value()) updates.push_back(*std::move(update));
+  for (const RankPlan& rank : plan.ranks) {
+    for (const SequenceWork& work : rank.work) {
+      auto update = scheduler_.finish(work.request, FinishReason::kError, error);
+      if (update.has_value()) updates.push_back(*std::move(update));
+    }
   }
 }
 
@@ -271,22 +298,11 @@ void EngineLoop::publish_state() {
   state.model_name = model_.name;
   state.residency_mode = mode_name(config_.residency.mode);
   executor_->describe(state);
-  const KvCapacity& capacity = kv_->capacity();
-  const KvUsage usage = kv_->usage();
   state.running_requests = scheduler_.num_running();
   state.queued_requests = scheduler_.num_queued();
   state.queued_tokens = scheduler_.num_queued_tokens();
-  state.chunk_bytes = capacity.chunk_bytes;
-  state.chunks_free = usage.chunks_free;
-  state.device_pool_bytes = capacity.num_chunks * capacity.chunk_bytes;
-  state.device_index_bytes = usage.chunks_index * capacity.chunk_bytes;
-  for (size_t g = 0; g < state.groups.size(); ++g) {
-    state.groups[g].chunks = usage.chunks_rows[g];
-    state.device_row_cache_bytes += usage.chunks_rows[g] * capacity.chunk_bytes;
-  }
-  const int64_t block_bytes = kv_->geometry().host_block_bytes;
-  state.host_pool_bytes = capacity.num_host_blocks * block_bytes;
-  state.host_used_bytes = usage.host_blocks_used * block_bytes;
+  state.chunk_bytes = kv_.front()->capacity().chunk_bytes;
+  for (const auto& kv : kv_) add_memory(*kv, state);
   MutexLock lock(mutex_);
   state_ = std::move(state);
 }

@@ -18,9 +18,10 @@ namespace dhs {
 
 class EngineLoop final : public Engine {
  public:
-  // `kv` and `executor` belong to the engine thread from here on.
-  EngineLoop(const EngineConfig& config, ModelInfo model, std::unique_ptr<KvManager> kv,
-             std::unique_ptr<Executor> executor);
+  // kv: of each rank that holds requests of its own, all alike. It and `executor` belong to the
+  // engine thread from here on.
+  EngineLoop(const EngineConfig& config, ModelInfo model,
+             std::vector<std::unique_ptr<KvManager>> kv, std::unique_ptr<Executor> executor);
   ~EngineLoop() override;
 
   const ModelInfo& model_info() const override { return model_; }
@@ -79,7 +80,7 @@ class EngineLoop final : public Engine {
   Mutex drain_mutex_;  // held by the one thread that drains
 
   // Engine thread only.
-  std::unique_ptr<KvManager> kv_;
+  std::vector<std::unique_ptr<KvManager>> kv_;
   std::unique_ptr<Executor> executor_;
   Scheduler scheduler_;
   absl::flat_hash_map<RequestId, std::shared_ptr<TokenSink>> sinks_;

@@ -12,7 +12,7 @@ constexpr int kPlainSteps = 1;
 constexpr int64_t kNoBucket = 0;
 
 // One token of every sequence, each drawing the next.
-bool is_decode(const StepPlan& plan) {
+bool is_decode(const RankPlan& plan) {
   return std::all_of(plan.work.begin(), plan.work.end(), [](const SequenceWork& work) {
     return work.tokens.size() == 1 && work.wants_token;
   });
@@ -23,16 +23,33 @@ int64_t bucket_size(int64_t num_rows) { return num_rows <= 8 ? num_rows : round_
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ModelExecutor>> ModelExecutor::create(Parts parts,
-                                                                     const EngineConfig& config,
-                                                                     int64_t max_context) {
-  const auto num_stops = std::ssize(parts.model->description().eos_token_ids);
+absl::StatusOr<std::unique_ptr<ModelExecutor>> ModelExecutor::load(std::unique_ptr<Device> device,
+                                                                   Communicator* ranks,
+                                                                   const EngineConfig& config,
+                                                                   const EnginePlan& plan) {
+  device->attach_thread();
+  Parts parts{.ranks = ranks};
+  const ParallelMode mode = config.parallel.mode;
+  DHS_ASSIGN_OR_RETURN(parts.model,
+                       load_target_model(config.model.path, *device,
+                                         {.max_query_rows = config.scheduler.max_batched_tokens,
+                                          .max_logit_rows = config.scheduler.max_running,
+                                          .max_context = plan.max_context,
+                                          .communicator = ranks,
+                                          .parallel_mode = mode}));
+  DHS_ASSIGN_OR_RETURN(parts.store,
+                       KvStore::create(*device, plan.geometry, plan.capacity, plan.layout));
+  parts.can_capture =
+      device->has_graphs() &&
+      (ranks == nullptr || (mode == ParallelMode::kTensor && ranks->can_be_captured()));
+  const auto num_stops = std::ssize(plan.model.eos_token_ids);
   const BatchLimits limits{.max_rows = config.scheduler.max_batched_tokens,
                            .max_sequences = config.scheduler.max_running,
-                           .max_num_blocks = ceil_div(max_context, kHostBlockTokens),
+                           .max_num_blocks = ceil_div(plan.max_context, kHostBlockTokens),
                            .max_logprobs = config.limits.max_logprobs,
                            .max_masked = config.limits.max_stop_token_ids + num_stops};
-  DHS_ASSIGN_OR_RETURN(BatchTables tables, BatchTables::create(*parts.device, limits));
+  DHS_ASSIGN_OR_RETURN(BatchTables tables, BatchTables::create(*device, limits));
+  parts.device = std::move(device);
   auto executor =
       std::unique_ptr<ModelExecutor>(new ModelExecutor(std::move(parts), std::move(tables)));
   executor->parts_.store->queue_report(0);  // what describe() shows before the first step
@@ -50,12 +67,21 @@ ModelExecutor::ModelExecutor(Parts parts, BatchTables tables)
 ModelExecutor::~ModelExecutor() { parts_.device->synchronize(); }
 
 void ModelExecutor::submit(const StepPlan& plan) {
+  DHS_CHECK(plan.ranks.size() == 1, "a plan of ", plan.ranks.size(), " ranks for one");
+  submit_part(plan.ranks.front(), plan.ranks.front().num_rows());
+}
+
+absl::Status ModelExecutor::exchanges() const {
+  return parts_.ranks == nullptr ? absl::OkStatus() : parts_.ranks->status();
+}
+
+void ModelExecutor::submit_part(const RankPlan& plan, int64_t max_rank_rows) {
   DHS_CHECK(std::ssize(in_flight_) < max_in_flight_, in_flight_.size(), " steps are in flight");
   parts_.device->attach_thread();
   parts_.store->apply(plan.retired_blocks, plan.chunk_moves);
   const int place = next_place_;
   next_place_ = 1 - next_place_;
-  if (!plan.work.empty()) run_rows(plan);
+  if (max_rank_rows > 0 && exchanges().ok()) run_rows(plan, max_rank_rows);
   tables_.queue_results(place);
   parts_.store->queue_report(place);
   done_[place]->record(parts_.device->stream());
@@ -63,30 +89,28 @@ void ModelExecutor::submit(const StepPlan& plan) {
 }
 
 // The bucket of a step that can be captured.
-int64_t ModelExecutor::bucket_of(const StepPlan& plan) const {
-  if (!parts_.device->has_graphs()) return kNoBucket;
+int64_t ModelExecutor::bucket_of(const RankPlan& plan) const {
+  if (!parts_.can_capture) return kNoBucket;
   if (!is_decode(plan)) return kNoBucket;
   const int64_t rows = bucket_size(std::ssize(plan.work));
   return rows <= tables_.limits().max_sequences ? rows : kNoBucket;
 }
 
-void ModelExecutor::run_rows(const StepPlan& plan) {
+void ModelExecutor::run_rows(const RankPlan& plan, int64_t max_rank_rows) {
   const int64_t bucket_rows = bucket_of(plan);
-  int64_t num_rows = 0;
-  for (const SequenceWork& work : plan.work) num_rows += std::ssize(work.tokens);
-  tables_.lay_out(plan, std::max(num_rows, bucket_rows));
+  tables_.lay_out(plan, std::max(plan.num_rows(), bucket_rows));
   const bool is_fused = parts_.store->choose_retrieval(tables_.num_rows());
   if (bucket_rows == kNoBucket || !parts_.store->fits_one_pass(tables_.batch().rows)) {
-    return launch_rows();
+    return launch_rows(max_rank_rows);
   }
   Bucket& bucket = buckets_[{bucket_rows, is_fused}];
   if (bucket.num_plain_steps < kPlainSteps) {
     ++bucket.num_plain_steps;
-    return launch_rows();
+    return launch_rows(max_rank_rows);
   }
   if (bucket.graph == nullptr) {
     parts_.device->begin_capture();
-    launch_rows();
+    launch_rows(max_rank_rows);
     bucket.graph = parts_.device->end_capture();
   }
   parts_.device->launch(*bucket.graph);
@@ -94,18 +118,19 @@ void ModelExecutor::run_rows(const StepPlan& plan) {
 }
 
 // Everything a step computes: no host work depends on its data, so it can be captured.
-void ModelExecutor::launch_rows() {
+void ModelExecutor::launch_rows(int64_t max_rank_rows) {
   const TraceRange trace("step");
   launch_feed_tokens(
       {.drawn = tables_.drawn(), .draw_of_row = tables_.draw_of_row(), .tokens = tables_.tokens()},
       parts_.device->stream());
-  const TokenBatch batch = tables_.batch();
+  TokenBatch batch = tables_.batch();
+  batch.max_rank_rows = max_rank_rows;
   parts_.store->begin_step(batch.rows);
   parts_.model->forward(batch, *parts_.store, nullptr);
   launch_sampling(tables_.sampling(parts_.model->logits()), parts_.device->stream());
 }
 
-void ModelExecutor::remember(const StepPlan& plan, int place) {
+void ModelExecutor::remember(const RankPlan& plan, int place) {
   InFlight step;
   step.place = place;
   step.is_decode = is_decode(plan);
@@ -127,6 +152,7 @@ absl::StatusOr<StepResult> ModelExecutor::collect() {
   done_[step.place]->synchronize();
   collected_place_ = step.place;
   parts_.store->learn(step.place, step.is_decode);
+  DHS_RETURN_IF_ERROR(exchanges());
   StepResult result;
   result.sequences.resize(step.draws.size());
   for (size_t i = 0; i < step.draws.size(); ++i) {

@@ -1,7 +1,8 @@
 // Runs steps on a device: batch tables, forward pass, draws.
 //
 // Decode steps are captured once per batch bucket, where the device has graphs and every row cache
-// can take the step in one pass: replaying needs no host work but the tables.
+// can take the step in one pass: replaying needs no host work but the tables. In data mode the
+// ranks' steps differ, so none is captured; nor is any where the ranks' exchanges cannot be.
 #pragma once
 
 #include <array>
@@ -15,24 +16,26 @@
 #include "dhisparse/model.h"
 #include "dhisparse/store.h"
 #include "engine/batch_tables.h"
+#include "engine/engine_plan.h"
 #include "engine/executor.h"
 
 namespace dhs {
 
 class ModelExecutor final : public Executor {
  public:
-  struct Parts {
-    std::unique_ptr<Device> device;
-    std::unique_ptr<KvStore> store;
-    std::unique_ptr<TargetModel> model;
-  };
-  static absl::StatusOr<std::unique_ptr<ModelExecutor>> create(Parts parts,
-                                                               const EngineConfig& config,
-                                                               int64_t max_context);
+  // Loads the model and reserves all memory of a rank. `ranks` is null for the only rank, and
+  // otherwise outlives the executor. All ranks call the functions below in the same order, each on
+  // one thread of its own.
+  static absl::StatusOr<std::unique_ptr<ModelExecutor>> load(std::unique_ptr<Device> device,
+                                                             Communicator* ranks,
+                                                             const EngineConfig& config,
+                                                             const EnginePlan& plan);
   ~ModelExecutor() override;
 
   int max_in_flight() const override { return max_in_flight_; }
   void submit(const StepPlan& plan) override;
+  // This rank's part of a step in which no rank has more than `max_rank_rows` rows.
+  void submit_part(const RankPlan& plan, int64_t max_rank_rows);
   absl::StatusOr<StepResult> collect() override;
   void describe(EngineState& state) const override;
 
@@ -41,6 +44,13 @@ class ModelExecutor final : public Executor {
   int64_t num_graph_launches() const { return num_graph_launches_; }
 
  private:
+  struct Parts {
+    std::unique_ptr<Device> device;
+    std::unique_ptr<KvStore> store;
+    std::unique_ptr<TargetModel> model;
+    Communicator* ranks = nullptr;
+    bool can_capture = false;
+  };
   struct Draw {
     int32_t draw = 0;  // number of the step's draw
     int32_t num_logprobs = 0;
@@ -58,10 +68,12 @@ class ModelExecutor final : public Executor {
 
   ModelExecutor(Parts parts, BatchTables tables);
 
-  int64_t bucket_of(const StepPlan& plan) const;
-  void run_rows(const StepPlan& plan);
-  void launch_rows();
-  void remember(const StepPlan& plan, int place);
+  // OK for the only rank; otherwise whether the ranks' exchanges still work.
+  absl::Status exchanges() const;
+  int64_t bucket_of(const RankPlan& plan) const;
+  void run_rows(const RankPlan& plan, int64_t max_rank_rows);
+  void launch_rows(int64_t max_rank_rows);
+  void remember(const RankPlan& plan, int place);
 
   Parts parts_;
   BatchTables tables_;

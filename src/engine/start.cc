@@ -1,140 +1,78 @@
 #include <algorithm>
 
+#include "dhisparse/communicator.h"
 #include "engine/engine_loop.h"
+#include "engine/engine_plan.h"
 #include "engine/model_executor.h"
+#include "engine/ranks_executor.h"
 
 namespace dhs {
 namespace {
 
-constexpr int64_t kChunkAlignment = 256;
+using Devices = std::vector<std::unique_ptr<Device>>;
 
-// Everything that depends on machine, checkpoint and configuration together; logged at start.
-struct EnginePlan {
-  ModelDescription model;
-  StoreLayout layout;
-  KvGeometry geometry;
-  KvCapacity capacity;
-  int64_t max_context = 0;
-};
-
-absl::StatusOr<int64_t> choose_max_context(const EngineConfig& config,
-                                           const ModelDescription& model) {
-  if (config.model.max_context > model.max_position) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.max_context is ", config.model.max_context,
-                     ", the checkpoint's max_position_embeddings is ", model.max_position));
-  }
-  if (config.model.max_context == 1) {
-    return absl::InvalidArgumentError(
-        "model.max_context is 1; a prompt and a completion need at least 2 tokens");
-  }
-  return config.model.max_context == 0 ? model.max_position : config.model.max_context;
-}
-
-// How many pieces the memory of `key` holds; ids of pieces are 32 bits wide.
-absl::StatusOr<int32_t> count_of(const char* key, int64_t bytes, const char* piece,
-                                 int64_t piece_bytes) {
-  const int64_t count = bytes / piece_bytes;
-  if (count > INT32_MAX) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(key, " is ", bytes, " bytes, ", count, " times ", piece, " (", piece_bytes,
-                     " bytes); the limit is ", INT32_MAX, " of them"));
-  }
-  return static_cast<int32_t>(count);
-}
-
-absl::Status check_chunk_size(const EnginePlan& plan) {
-  const int64_t chunk = plan.capacity.chunk_bytes;
-  int64_t largest = plan.geometry.index_item_bytes;
-  for (const GroupGeometry& group : plan.geometry.groups) {
-    largest = std::max(largest, group.record_bytes);
-  }
-  if (largest > chunk) {
-    return absl::InvalidArgumentError(absl::StrCat("device.chunk is ", chunk,
-                                                   " bytes, this model needs at least ", largest,
-                                                   " (its largest record or index item)"));
-  }
-  if (chunk % kChunkAlignment != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device.chunk is ", chunk, " bytes, which is no multiple of ", kChunkAlignment,
-                     "; records must start where vector copies can"));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<EnginePlan> make_plan(const EngineConfig& config) {
-  EnginePlan plan;
-  DHS_ASSIGN_OR_RETURN(plan.model, describe_model(config.model.path));
-  DHS_ASSIGN_OR_RETURN(plan.max_context, choose_max_context(config, plan.model));
-  plan.layout.row = {config.kv.row_format, plan.model.latent_dim, plan.model.rope_dim};
-  plan.layout.index_key = {config.kv.index_format, plan.model.index_dim, kHostBlockTokens};
-  plan.layout.max_query_rows = config.scheduler.max_batched_tokens;
-  plan.layout.max_sequences = config.scheduler.max_running;
-  plan.layout.num_heads = plan.model.num_heads;
-  plan.geometry = make_geometry(plan.model.layers_per_group, plan.layout.row.row_bytes(),
-                                plan.layout.index_key.page_bytes(), plan.model.top_k);
-  plan.capacity.chunk_bytes = config.device.chunk_bytes;
-  DHS_ASSIGN_OR_RETURN(plan.capacity.num_chunks,
-                       count_of("device.memory", config.device.memory_bytes, "device.chunk",
-                                config.device.chunk_bytes));
-  DHS_ASSIGN_OR_RETURN(plan.capacity.num_host_blocks,
-                       count_of("host.pool", config.host.pool_bytes, "a host block",
-                                plan.geometry.host_block_bytes));
-  DHS_RETURN_IF_ERROR(check_chunk_size(plan));
-  return plan;
-}
-
-// The longest request (prompt + completion) that can run alone, at most max_context.
-int64_t longest_request(const KvManager& kv, int64_t max_context) {
-  int64_t low = 0;
-  int64_t high = max_context;
-  while (low < high) {
-    const int64_t middle = low + (high - low + 1) / 2;
-    if (kv.fits(middle).ok()) {
-      low = middle;
-    } else {
-      high = middle - 1;
+// One device per rank, from device.ordinal on. `auto` is decided by the first.
+absl::StatusOr<Devices> open_devices(const EngineConfig& config) {
+  Devices devices;
+  DeviceConfig wanted = config.device;
+  for (int rank = 0; rank < config.parallel.num_ranks; ++rank) {
+    wanted.ordinal = config.device.ordinal + rank;
+    absl::StatusOr<std::unique_ptr<Device>> device = open_device(wanted);
+    if (!device.ok() && config.parallel.num_ranks > 1) {
+      return absl::Status(device.status().code(),
+                          absl::StrCat("parallel.ranks is ", config.parallel.num_ranks, ", rank ",
+                                       rank, ": ", device.status().message()));
     }
+    if (!device.ok()) return device.status();
+    wanted.backend = (*device)->kind();
+    devices.push_back(*std::move(device));
   }
-  return low;
+  return devices;
 }
 
-void log_plan(const EnginePlan& plan, const Device& device, int64_t longest) {
-  const KvCapacity& capacity = plan.capacity;
-  log_info("engine: ", plan.model.family, " on ", device.description());
-  log_info("engine: device pool ", capacity.num_chunks, " chunks of ", capacity.chunk_bytes >> 10,
-           " KiB; host pool ", capacity.num_host_blocks, " blocks of ",
-           plan.geometry.host_block_bytes >> 10, " KiB (",
-           int64_t{capacity.num_host_blocks} * kHostBlockTokens, " tokens)");
-  log_info("engine: ", plan.geometry.groups.size(), " index groups, top-k ", plan.geometry.top_k,
-           ", context ", plan.max_context, ", longest request that fits ", longest, " tokens");
+absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> make_communicators(
+    const EngineConfig& config, BackendKind kind) {
+  if (kind == BackendKind::kCpu) return make_local_communicators(config.parallel.num_ranks);
+  std::vector<int> ordinals;
+  for (int rank = 0; rank < config.parallel.num_ranks; ++rank) {
+    ordinals.push_back(config.device.ordinal + rank);
+  }
+  return make_nccl_communicators(ordinals);
+}
+
+absl::StatusOr<std::unique_ptr<Executor>> make_executor(const EngineConfig& config,
+                                                        const EnginePlan& plan, Devices devices) {
+  if (config.parallel.num_ranks == 1) {
+    DHS_ASSIGN_OR_RETURN(std::unique_ptr<Executor> alone,
+                         ModelExecutor::load(std::move(devices.front()), nullptr, config, plan));
+    return alone;
+  }
+  DHS_ASSIGN_OR_RETURN(auto communicators, make_communicators(config, devices.front()->kind()));
+  DHS_ASSIGN_OR_RETURN(
+      std::unique_ptr<Executor> ranks,
+      RanksExecutor::create(std::move(devices), std::move(communicators), config, plan));
+  return ranks;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> start_engine(const EngineConfig& config) {
-  DHS_ASSIGN_OR_RETURN(EnginePlan plan, make_plan(config));
-  DHS_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, open_device(config.device));
-  auto kv = std::make_unique<KvManager>(plan.geometry, plan.capacity, config.residency);
-  const int64_t longest = longest_request(*kv, plan.max_context);
-  if (longest < 2) return kv->fits(2);
-  log_plan(plan, *device, longest);
-
-  DHS_ASSIGN_OR_RETURN(std::unique_ptr<TargetModel> model,
-                       load_target_model(config.model.path, *device,
-                                         {.max_query_rows = config.scheduler.max_batched_tokens,
-                                          .max_logit_rows = config.scheduler.max_running,
-                                          .max_context = plan.max_context}));
-  DHS_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store,
-                       KvStore::create(*device, plan.geometry, plan.capacity, plan.layout));
+  DHS_ASSIGN_OR_RETURN(const EnginePlan plan, make_plan(config));
+  DHS_ASSIGN_OR_RETURN(Devices devices, open_devices(config));
+  std::vector<std::unique_ptr<KvManager>> kv;
+  for (int holder = 0; holder < num_holders(config.parallel); ++holder) {
+    kv.push_back(std::make_unique<KvManager>(plan.geometry, plan.capacity, config.residency));
+  }
+  const int64_t longest = longest_request(*kv.front(), plan.max_context);
+  if (longest < 2) return kv.front()->fits(2);
+  log_plan(plan, config, *devices.front(), longest);
+  DHS_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
+                       make_executor(config, plan, std::move(devices)));
   ModelInfo info{.name = config.model.name,
                  .max_context = plan.max_context,
                  .longest_request = longest,
                  .vocab_size = plan.model.vocab_size,
                  .eos_token_ids = plan.model.eos_token_ids};
-  DHS_ASSIGN_OR_RETURN(
-      auto executor, ModelExecutor::create({std::move(device), std::move(store), std::move(model)},
-                                           config, plan.max_context));
   return std::make_unique<EngineLoop>(config, std::move(info), std::move(kv), std::move(executor));
 }
 

@@ -100,15 +100,24 @@ absl::Status KvManager::fits(int64_t max_tokens) const {
   return absl::OkStatus();
 }
 
-std::optional<SequenceMemory> KvManager::admit(int64_t max_tokens) {
-  DHS_CHECK(max_tokens > 0 && fits(max_tokens).ok(), "admit(", max_tokens, ") can never fit");
+bool KvManager::can_admit(int64_t max_tokens) const {
+  DHS_CHECK(max_tokens > 0 && fits(max_tokens).ok(), max_tokens, " tokens can never fit");
   const int64_t blocks = num_blocks(max_tokens);
-  if (blocks > static_cast<int64_t>(free_blocks_.size())) return std::nullopt;
+  if (blocks > static_cast<int64_t>(free_blocks_.size())) return false;
+  const int64_t segments = index_->num_segments() + index_->missing_segments(blocks);
+  const int64_t rows = required_rows_ + required_rows(max_tokens);
+  return segments + total_required_chunks(rows) <= capacity_.num_chunks;
+}
+
+int64_t KvManager::num_optional_chunks() const {
+  return capacity_.num_chunks - index_->num_segments() - total_required_chunks(required_rows_);
+}
+
+std::optional<SequenceMemory> KvManager::admit(int64_t max_tokens) {
+  if (!can_admit(max_tokens)) return std::nullopt;
+  const int64_t blocks = num_blocks(max_tokens);
   const int64_t rows = required_rows_ + required_rows(max_tokens);
   const int64_t new_segments = index_->missing_segments(blocks);
-  const int64_t required = index_->num_segments() + new_segments + total_required_chunks(rows);
-  if (required > capacity_.num_chunks) return std::nullopt;
-
   required_rows_ = rows;
   context_rows_ += max_tokens;
   shrink_to(rows, new_segments);

@@ -190,9 +190,12 @@ void attend(const AttentionContext& context, const PackedLayer& weights, int lay
        .a = attended,
        .out = split_heads(first_rows(ws.values, n), config.num_heads, config.v_head_dim)},
       context.stream());
-  launch_gemm({weights.output.get(), first_rows(ws.values, n), first_rows(ws.sublayer_out, n)},
-              context.stream());
-  tap(context, Tap::kAttentionOut, layer, first_rows(ws.sublayer_out, n));
+  const auto out = first_rows(ws.sublayer_out, n);
+  launch_gemm({weights.output.get(), first_rows(ws.values, n), out}, context.stream());
+  if (context.summing != nullptr) {
+    context.summing->all_reduce_sum(out.data, n * out.sizes[1], context.stream());
+  }
+  tap(context, Tap::kAttentionOut, layer, out);
 }
 
 }  // namespace

@@ -9,13 +9,14 @@ namespace dhs {
 
 // What every layer's attention of one forward pass shares.
 struct AttentionContext {
-  const TargetConfig& config;
+  const TargetConfig& config;      // this rank's part
   const double* rope_frequencies;  // device memory
   Workspace& ws;
   KvStore& kv;
   const QueryRows& rows;
   Device& device;
-  TapObserver* taps;  // may be null
+  TapObserver* taps;      // may be null
+  Communicator* summing;  // of the ranks that have the other heads; may be null
   Stream stream() const { return device.stream(); }
 };
 

@@ -3,6 +3,7 @@
 
 #include "dhisparse/model.h"
 #include "model/packed_layer.h"
+#include "model/sharding.h"
 #include "model/workspace.h"
 
 namespace dhs {
@@ -11,8 +12,10 @@ struct MlpContext {
   const TargetConfig& config;
   Workspace& ws;
   int64_t num_rows;
+  int64_t max_rank_rows;  // data mode: num_rows of the rank that has the most
   Device& device;
-  TapObserver* taps;  // may be null
+  TapObserver* taps;  // may be null; of an expert layer it sees the rows that the experts see
+  const Sharding& sharding;
   Stream stream() const { return device.stream(); }
 };
 

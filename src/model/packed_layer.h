@@ -10,6 +10,7 @@
 
 #include "kernels/gemm/gemm.h"
 #include "model/device_weights.h"
+#include "model/sharding.h"
 #include "model/target_config.h"
 #include "model/weights.h"
 
@@ -23,12 +24,15 @@ struct PackedMlp {
 };
 
 struct PackedMoe {
-  PackedMatrixPtr router;  // f32: [num_experts, hidden]
+  PackedMatrixPtr router;  // f32: [num_experts, hidden], of all ranks
   DeviceVector<float> choice_bias;
-  PackedMlp experts;
+  PackedMlp experts;  // of this rank
+  int32_t first_expert = 0;
+  int32_t num_experts = 0;
   std::optional<PackedMlp> shared_expert;
 };
 
+// num_heads: this rank's.
 struct PackedLayer {
   bool has_indexer = false;
   DeviceVector<float> input_norm;
@@ -47,6 +51,17 @@ struct PackedLayer {
   std::optional<PackedMoe> moe;
 };
 
+// Some rows of a matrix, as part of a product.
+struct MatrixRows {
+  const WeightMatrix* matrix;
+  int64_t first = 0;
+  int64_t count = 0;
+};
+inline MatrixRows all_rows(const WeightMatrix& matrix) { return {&matrix, 0, matrix.rows}; }
+inline MatrixRows own_rows(const WeightMatrix& matrix, Shard shard) {
+  return {&matrix, shard.first_of(matrix.rows), shard.part_of(matrix.rows)};
+}
+
 // Packs matrices and remembers the first failure, so that a layer reads as a list of its matrices.
 class Packer {
  public:
@@ -54,13 +69,15 @@ class Packer {
       : uploader_(uploader), precision_(precision) {}
 
   // Stacks the matrices by rows and packs them: one product gives all their outputs.
-  PackedMatrixPtr stack(const std::vector<const WeightMatrix*>& matrices);
+  PackedMatrixPtr stack(const std::vector<MatrixRows>& matrices);
   // The same in f32, whatever the packer's precision.
-  PackedMatrixPtr stack_f32(const std::vector<const WeightMatrix*>& matrices);
+  PackedMatrixPtr stack_f32(const std::vector<MatrixRows>& matrices);
+  // This rank's columns: its products are partial sums.
+  PackedMatrixPtr columns(const WeightMatrix& matrix, Shard shard);
   // Place for `count` matrices of [n, k]; then one after the other.
   PackedMatrixPtr make(int64_t count, int64_t n, int64_t k, const std::string& name);
   void stack_into(const PackedMatrixPtr& packed, int64_t index,
-                  const std::vector<const WeightMatrix*>& matrices);
+                  const std::vector<MatrixRows>& matrices);
   void pack_into(const PackedMatrixPtr& packed, int64_t index, TensorView<const float, 2> matrix,
                  const std::string& name);
   DeviceVector<float> vector(const std::vector<float>& values);
@@ -69,8 +86,9 @@ class Packer {
   const absl::Status& status() const { return status_; }
 
  private:
-  PackedMatrixPtr stack_as(GemmPrecision precision,
-                           const std::vector<const WeightMatrix*>& matrices);
+  PackedMatrixPtr stack_as(GemmPrecision precision, const std::vector<MatrixRows>& matrices);
+  PackedMatrixPtr pack_as(GemmPrecision precision, TensorView<const float, 2> matrix,
+                          const std::string& name);
   void fail(const std::string& name, int64_t elements);
 
   WeightUploader& uploader_;
@@ -78,6 +96,8 @@ class Packer {
   absl::Status status_;
 };
 
-PackedLayer pack_layer(const LayerWeights& weights, const TargetConfig& config, Packer& packer);
+// config: as the checkpoint says.
+PackedLayer pack_layer(const LayerWeights& weights, const TargetConfig& config,
+                       const Sharding& sharding, Packer& packer);
 
 }  // namespace dhs

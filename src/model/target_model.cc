@@ -7,6 +7,7 @@
 #include "kernels/take_rows/take_rows.h"
 #include "model/attention.h"
 #include "model/mlp.h"
+#include "model/sharding.h"
 
 namespace dhs {
 namespace {
@@ -38,27 +39,29 @@ GemmPrecision choose_precision(MathPrecision wanted, const TargetWeights& weight
 // The trunk that GLM-5.x and DeepSeek-V3.2 share: pre-norm blocks of latent attention and SwiGLU.
 class MlaTarget final : public TargetModel {
  public:
-  MlaTarget(Checkpoint checkpoint, TargetConfig config, Device& device)
+  MlaTarget(Checkpoint checkpoint, TargetConfig config, const Sharding& sharding, Device& device)
       : checkpoint_(std::move(checkpoint)),
         config_(std::move(config)),
+        sharding_(sharding),
+        own_config_(own_part(config_, sharding)),
         description_(describe(config_)),
         device_(device) {}
 
   absl::Status load(const ModelOptions& options) {
     DHS_ASSIGN_OR_RETURN(TargetWeights weights, load_target_weights(checkpoint_, config_));
     DHS_ASSIGN_OR_RETURN(WeightUploader uploader, WeightUploader::create(device_));
-    DHS_ASSIGN_OR_RETURN(ws_, reserve_workspace(device_, config_, options));
+    DHS_ASSIGN_OR_RETURN(ws_, reserve_workspace(device_, own_config_, sharding_, options));
     DHS_RETURN_IF_ERROR(upload_tables(weights, uploader));
     Packer packer(uploader, choose_precision(options.precision, weights));
     final_norm_ = packer.vector(weights.final_norm);
     for (const LayerWeights& layer : weights.layers) {
-      layers_.push_back(pack_layer(layer, config_, packer));
+      layers_.push_back(pack_layer(layer, config_, sharding_, packer));
       DHS_RETURN_IF_ERROR(packer.status());
       if (layers_.size() % 8 == 0 || layers_.size() == weights.layers.size()) {
         log_info("model: packed ", layers_.size(), " of ", weights.layers.size(), " layers");
       }
     }
-    lm_head_ = packer.stack({&weights.lm_head});
+    lm_head_ = packer.stack({all_rows(weights.lm_head)});  // whole on every rank
     return packer.status();
   }
 
@@ -69,8 +72,9 @@ class MlaTarget final : public TargetModel {
     const int64_t n = batch.rows.num_rows();
     embed(batch);
     const AttentionContext attention{
-        config_, rope_frequencies_.data(), ws_, kv, batch.rows, device_, taps};
-    const MlpContext mlp{config_, ws_, n, device_, taps};
+        own_config_, rope_frequencies_.data(), ws_, kv, batch.rows, device_,
+        taps,        sharding_.summing};
+    const MlpContext mlp{own_config_, ws_, n, batch.max_rank_rows, device_, taps, sharding_};
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       const PackedLayer& weights = layers_[layer];
       normalize(weights.input_norm, n);
@@ -138,6 +142,8 @@ class MlaTarget final : public TargetModel {
 
   const Checkpoint checkpoint_;
   const TargetConfig config_;
+  const Sharding sharding_;
+  const TargetConfig own_config_;  // this rank's part
   const ModelDescription description_;
   Device& device_;
   DeviceVector<double> rope_frequencies_;
@@ -167,7 +173,9 @@ absl::StatusOr<std::unique_ptr<TargetModel>> load_target_model(const std::string
   DHS_ASSIGN_OR_RETURN(
       TargetConfig config,
       parse_target_config(checkpoint.config_json(), checkpoint.generation_config_json()));
-  auto target = std::make_unique<MlaTarget>(std::move(checkpoint), std::move(config), device);
+  DHS_ASSIGN_OR_RETURN(const Sharding sharding, make_sharding(config, options));
+  auto target =
+      std::make_unique<MlaTarget>(std::move(checkpoint), std::move(config), sharding, device);
   DHS_RETURN_IF_ERROR(target->load(options));
   return target;
 }

@@ -7,10 +7,12 @@
 namespace dhs {
 
 absl::StatusOr<Workspace> reserve_workspace(Device& device, const TargetConfig& config,
-                                            const ModelOptions& options) {
+                                            const Sharding& sharding, const ModelOptions& options) {
   Workspace ws;
   const int64_t rows = options.max_query_rows;
-  const int64_t pairs = rows * config.experts_per_token;
+  const int64_t expert_rows = sharding.expert_rows(rows);
+  const int64_t pairs = expert_rows * config.experts_per_token;
+  const int64_t num_own_experts = sharding.experts.part_of(config.num_experts);
   const int64_t widest_rows =
       std::max<int64_t>({rows * config.dense_intermediate_dim, pairs * config.moe_intermediate_dim,
                          rows * config.moe_intermediate_dim * config.num_shared_experts});
@@ -36,10 +38,11 @@ absl::StatusOr<Workspace> reserve_workspace(Device& device, const TargetConfig& 
     ws.sublayer_out = take(rows, config.hidden_dim);
     ws.gate_up = carver.take<float>(2 * widest_rows);
     ws.activated = carver.take<float>(widest_rows);
-    ws.router_logits = take(rows, config.num_experts);
-    ws.experts = take_int(rows, config.experts_per_token);
-    ws.expert_weights = take(rows, config.experts_per_token);
-    ws.expert_offsets = carver.take<int32_t>(config.num_experts + 1);
+    ws.all_rows = take(sharding.gathering == nullptr ? 0 : expert_rows, config.hidden_dim);
+    ws.router_logits = take(expert_rows, config.num_experts);
+    ws.experts = take_int(expert_rows, config.experts_per_token);
+    ws.expert_weights = take(expert_rows, config.experts_per_token);
+    ws.expert_offsets = carver.take<int32_t>(num_own_experts + 1);
     ws.expert_pairs = carver.take<int32_t>(pairs);
     ws.row_of_pair = carver.take<int32_t>(pairs);
     ws.expert_rows = take(pairs, config.hidden_dim);

@@ -5,6 +5,7 @@
 
 #include "dhisparse/device.h"
 #include "dhisparse/model.h"
+#include "model/sharding.h"
 #include "model/target_config.h"
 
 namespace dhs {
@@ -27,12 +28,14 @@ struct Workspace {
   TensorView<int32_t, 2> selection;   // [., top_k]
   TensorView<float, 2> sublayer_out;  // [., hidden]
   // Of dense layers [., ...] or of all pairs of an expert layer [. * experts_per_token, ...].
-  TensorView<float, 1> gate_up;           // rows of 2 * intermediate
-  TensorView<float, 1> activated;         // rows of intermediate
+  TensorView<float, 1> gate_up;    // rows of 2 * intermediate
+  TensorView<float, 1> activated;  // rows of intermediate
+  // Of expert layers; in data mode the first axis counts the rows of all ranks.
+  TensorView<float, 2> all_rows;          // [., hidden] in and out of the exchange; else empty
   TensorView<float, 2> router_logits;     // [., experts]
   TensorView<int32_t, 2> experts;         // [., experts_per_token]
   TensorView<float, 2> expert_weights;    // [., experts_per_token]
-  TensorView<int32_t, 1> expert_offsets;  // [experts + 1]
+  TensorView<int32_t, 1> expert_offsets;  // [this rank's experts + 1]
   TensorView<int32_t, 1> expert_pairs;    // [. * experts_per_token] sorted by expert
   TensorView<int32_t, 1> row_of_pair;     // [. * experts_per_token] its inverse
   TensorView<float, 2> expert_rows;  // [. * experts_per_token, hidden] in and out, in that order
@@ -40,8 +43,9 @@ struct Workspace {
   TensorView<float, 2> logits;       // [max_logit_rows, vocab]
 };
 
+// config: this rank's part.
 absl::StatusOr<Workspace> reserve_workspace(Device& device, const TargetConfig& config,
-                                            const ModelOptions& options);
+                                            const Sharding& sharding, const ModelOptions& options);
 
 // The first `rows` rows of a workspace tensor, `columns` wide from column `first`.
 template <class T>

@@ -7,6 +7,7 @@ namespace dhs {
 // One request: its tokens and how far they are computed; everything else follows from these.
 struct Scheduler::Sequence {
   RequestId id;
+  int rank = 0;  // where it runs
   GenerateRequest request;
   std::vector<TokenId> tokens;  // prompt and output; reserved for max_tokens(): spans stay valid
   int64_t num_prompt_tokens = 0;
@@ -30,8 +31,36 @@ struct Scheduler::Sequence {
   bool is_ending() const { return num_tokens() + num_pending_tokens == max_tokens(); }
 };
 
-Scheduler::Scheduler(const SchedulerConfig& config, KvManager& kv, std::vector<TokenId> stop_at)
-    : config_(config), kv_(kv), stop_at_(std::move(stop_at)) {
+int64_t RankPlan::num_rows() const {
+  int64_t rows = 0;
+  for (const SequenceWork& item : work) rows += std::ssize(item.tokens);
+  return rows;
+}
+
+bool StepPlan::has_work() const {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const RankPlan& rank) { return !rank.work.empty(); });
+}
+
+std::optional<int> choose_rank(std::span<const RankLoad> ranks) {
+  std::optional<int> best;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!ranks[i].can_admit) continue;
+    // a / m > b / n as a n > b m: no rounding.
+    auto share = [&](const RankLoad& rank, const RankLoad& other) {
+      return rank.optional_chunks * (other.num_running + 1);
+    };
+    if (!best.has_value() || share(ranks[i], ranks[*best]) > share(ranks[*best], ranks[i])) {
+      best = static_cast<int>(i);
+    }
+  }
+  return best;
+}
+
+Scheduler::Scheduler(const SchedulerConfig& config, std::vector<KvManager*> kv,
+                     std::vector<TokenId> stop_at)
+    : config_(config), kv_(std::move(kv)), stop_at_(std::move(stop_at)) {
+  DHS_CHECK(!kv_.empty(), "a scheduler of no rank");
   DHS_CHECK(config_.max_running <= config_.max_batched_tokens, "max_running ", config_.max_running,
             " exceeds max_batched_tokens ", config_.max_batched_tokens);
 }
@@ -91,11 +120,19 @@ StepPlan Scheduler::plan(absl::Time now, std::vector<RequestUpdate>& updates) {
             " steps are planned and not committed");
   StepPlan plan;
   plan.step = StepId(++num_steps_);
+  for (size_t rank = 0; rank < kv_.size(); ++rank) {
+    plan.ranks.push_back(plan_rank(static_cast<int>(rank)));
+  }
+  return plan;
+}
+
+RankPlan Scheduler::plan_rank(int rank) {
+  RankPlan plan;
   int64_t budget = config_.max_batched_tokens;
-  add_decodes(plan, budget);
-  add_prompt_chunks(plan, budget);
-  plan.retired_blocks = kv_.take_retired_blocks();
-  plan.chunk_moves = kv_.rebalance();
+  add_decodes(rank, plan, budget);
+  add_prompt_chunks(rank, plan, budget);
+  plan.retired_blocks = kv_[rank]->take_retired_blocks();
+  plan.chunk_moves = kv_[rank]->rebalance();
   return plan;
 }
 
@@ -113,29 +150,49 @@ void Scheduler::end_expired(absl::Time now, std::vector<RequestUpdate>& updates)
   }
 }
 
+int64_t Scheduler::num_running_on(int rank) const {
+  return std::count_if(running_.begin(), running_.end(),
+                       [&](const auto& sequence) { return sequence->rank == rank; });
+}
+
+std::vector<RankLoad> Scheduler::loads(int64_t max_tokens) const {
+  std::vector<RankLoad> loads;
+  for (size_t rank = 0; rank < kv_.size(); ++rank) {
+    const int64_t running = num_running_on(static_cast<int>(rank));
+    loads.push_back({.can_admit = running < config_.max_running && kv_[rank]->can_admit(max_tokens),
+                     .optional_chunks = kv_[rank]->num_optional_chunks(),
+                     .num_running = running});
+  }
+  return loads;
+}
+
 void Scheduler::admit() {
-  while (!queue_.empty() && num_running() < config_.max_running) {
-    std::optional<SequenceMemory> memory = kv_.admit(queue_.front()->max_tokens());
-    if (!memory.has_value()) return;
-    queue_.front()->memory = *std::move(memory);
+  while (!queue_.empty()) {
+    Sequence& first = *queue_.front();
+    const std::optional<int> rank = choose_rank(loads(first.max_tokens()));
+    if (!rank.has_value()) return;
+    std::optional<SequenceMemory> memory = kv_[*rank]->admit(first.max_tokens());
+    DHS_CHECK(memory.has_value(), "rank ", *rank, " refuses request ", first.id.value);
+    first.rank = *rank;
+    first.memory = *std::move(memory);
     running_.push_back(std::move(queue_.front()));
     queue_.pop_front();
   }
 }
 
-void Scheduler::add_decodes(StepPlan& plan, int64_t& budget) {
+void Scheduler::add_decodes(int rank, RankPlan& plan, int64_t& budget) {
   for (const auto& sequence : running_) {
-    if (!sequence->is_decoding() || sequence->is_ending()) continue;
+    if (sequence->rank != rank || !sequence->is_decoding() || sequence->is_ending()) continue;
     DHS_CHECK(budget > 0, "more running requests than tokens in a step");
     add_work(plan, *sequence, 1);
     --budget;
   }
 }
 
-void Scheduler::add_prompt_chunks(StepPlan& plan, int64_t& budget) {
+void Scheduler::add_prompt_chunks(int rank, RankPlan& plan, int64_t& budget) {
   for (const auto& sequence : running_) {
     // Planned in this very step already, or with nothing left to compute.
-    if (sequence->is_decoding() || sequence->is_ending()) continue;
+    if (sequence->rank != rank || sequence->is_decoding() || sequence->is_ending()) continue;
     if (budget == 0) return;
     const int64_t num_tokens = std::min(budget, sequence->num_waiting_tokens());
     add_work(plan, *sequence, num_tokens);
@@ -143,7 +200,7 @@ void Scheduler::add_prompt_chunks(StepPlan& plan, int64_t& budget) {
   }
 }
 
-void Scheduler::add_work(StepPlan& plan, Sequence& sequence, int64_t num_tokens) {
+void Scheduler::add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens) {
   const SequenceWork work = work_of(sequence, num_tokens);
   sequence.num_computed_tokens += num_tokens;
   if (work.wants_token) {
@@ -186,19 +243,27 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result,
                        std::vector<RequestUpdate>& updates) {
   DHS_CHECK(plan.step.value == num_committed_steps_ + 1, "commit of step ", plan.step.value,
             " after step ", num_committed_steps_);
-  DHS_CHECK(result.sequences.size() == plan.work.size(), result.sequences.size(), " results for ",
-            plan.work.size(), " sequences");
+  size_t num_sequences = 0;
+  for (const RankPlan& rank : plan.ranks) num_sequences += rank.work.size();
+  DHS_CHECK(result.sequences.size() == num_sequences, result.sequences.size(), " results for ",
+            num_sequences, " sequences");
   ++num_committed_steps_;
-  for (size_t i = 0; i < plan.work.size(); ++i) {
-    const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& sequence) {
-      return sequence->id == plan.work[i].request;
-    });
-    if (found == running_.end()) continue;  // it ended after this step was planned
-    commit_sequence(**found, plan.work[i], result.sequences[i], updates);
-    if (!updates.empty() && updates.back().request == plan.work[i].request &&
-        updates.back().finished.has_value()) {
-      running_.erase(found);
-    }
+  auto next_result = result.sequences.begin();
+  for (const RankPlan& rank : plan.ranks) {
+    for (const SequenceWork& work : rank.work) commit_work(work, *next_result++, updates);
+  }
+}
+
+void Scheduler::commit_work(const SequenceWork& work, const SequenceResult& result,
+                            std::vector<RequestUpdate>& updates) {
+  const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& sequence) {
+    return sequence->id == work.request;
+  });
+  if (found == running_.end()) return;  // it ended after this step was planned
+  commit_sequence(**found, work, result, updates);
+  if (!updates.empty() && updates.back().request == work.request &&
+      updates.back().finished.has_value()) {
+    running_.erase(found);
   }
 }
 
@@ -240,7 +305,13 @@ std::optional<Finished> Scheduler::end_of(const Sequence& sequence) const {
 }
 
 std::string Scheduler::check_invariants() const {
-  if (num_running() > config_.max_running) return "more requests run than max_running";
+  for (size_t rank = 0; rank < kv_.size(); ++rank) {
+    if (num_running_on(static_cast<int>(rank)) > config_.max_running) {
+      return absl::StrCat("more requests run on rank ", rank, " than max_running");
+    }
+    const std::string wrong = kv_[rank]->check_invariants();
+    if (!wrong.empty()) return wrong;
+  }
   for (const auto& sequence : running_) {
     const bool computes = sequence->num_waiting_tokens() > 0 && !sequence->is_ending();
     if ((!computes && sequence->num_pending_tokens == 0) ||
@@ -251,7 +322,7 @@ std::string Scheduler::check_invariants() const {
       return absl::StrCat("request ", sequence->id.value, " runs without its memory");
     }
   }
-  return kv_.check_invariants();
+  return "";
 }
 
 }  // namespace dhs

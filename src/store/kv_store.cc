@@ -274,6 +274,14 @@ std::string KvStore::check_invariants() const {
   return {};
 }
 
+std::string KvStore::row_cache_state() const {
+  std::string state;
+  for (const MemoryRange* range : {&state_arena_, &counters_arena_, &host_arena_}) {
+    state.append(range->as<const char>(), static_cast<size_t>(range->bytes()));
+  }
+  return state;
+}
+
 void KvStore::poison(HostBlockId block, std::byte value) {
   std::memset(host_arena_.data() + block.value * geometry_.host_block_bytes,
               static_cast<int>(value), static_cast<size_t>(geometry_.host_block_bytes));

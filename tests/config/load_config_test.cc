@@ -35,6 +35,7 @@ TEST_F(LoadConfig, reads_every_key) {
   const std::string path = write("a.yaml", R"(schema_version: 1
 model: {path: /models/glm, name: glm, max_context: 131072}
 device: {backend: cpu, memory: 1GiB, chunk: 4MiB, threads: 3, ordinal: 2, scratch: 32MiB}
+parallel: {ranks: 4, mode: data}
 host: {pool: 1.5GiB}
 kv: {row_format: fp8, index_format: f32}
 residency: {mode: resident, fixed_rows_per_request: 6144}
@@ -71,6 +72,8 @@ log: {level: debug}
   EXPECT_EQ(c.device.num_threads, 3);
   EXPECT_EQ(c.device.ordinal, 2);
   EXPECT_EQ(c.device.scratch_bytes, int64_t{32} << 20);
+  EXPECT_EQ(c.parallel.num_ranks, 4);
+  EXPECT_EQ(c.parallel.mode, ParallelMode::kData);
   EXPECT_EQ(c.host.pool_bytes, int64_t{3} << 29);
   EXPECT_EQ(c.kv.row_format, RowFormat::kFp8);
   EXPECT_EQ(c.kv.index_format, RowFormat::kF32);

@@ -227,12 +227,12 @@ class FlakyExecutor final : public Executor {
   int max_in_flight() const override { return max_in_flight_; }
   void submit(const StepPlan& plan) override {
     results_.push_back(StepResult{});
-    for (const SequenceWork& work : plan.work) {
+    for (const SequenceWork& work : plan.ranks.at(0).work) {
       SequenceResult sequence;
       if (work.wants_token) sequence.tokens.push_back({1, 0.0f, {}});
       results_.back()->sequences.push_back(std::move(sequence));
     }
-    if (!plan.work.empty() && ++num_steps_ == 3) {
+    if (plan.has_work() && ++num_steps_ == 3) {
       results_.back() = absl::InternalError("the device fell over");
     }
   }
@@ -251,8 +251,9 @@ class FlakyExecutor final : public Executor {
 
 void expect_survives_a_failed_step(int max_in_flight) {
   const std::vector<int32_t> layers = {1, 2};
-  auto kv = std::make_unique<KvManager>(make_geometry(layers, 64, 4096, 16),
-                                        KvCapacity{64, 64, 64 << 10}, ResidencyConfig{});
+  std::vector<std::unique_ptr<KvManager>> kv;
+  kv.push_back(std::make_unique<KvManager>(make_geometry(layers, 64, 4096, 16),
+                                           KvCapacity{64, 64, 64 << 10}, ResidencyConfig{}));
   EngineLoop engine(demo_config(), {.name = "none", .max_context = 512, .vocab_size = 4096},
                     std::move(kv), std::make_unique<FlakyExecutor>(max_in_flight));
   auto sink = std::make_shared<CollectingSink>();

@@ -10,13 +10,17 @@
 namespace dhs {
 namespace {
 
-constexpr int64_t kMaxContext = 256;
-constexpr int32_t kNumBlocks = 32;
-
-EngineConfig config() {
+EngineConfig config(BackendKind backend) {
   EngineConfig config = demo_config();
   config.model.path = std::string(DHS_SOURCE_DIR) + "/tests/golden/model/glm_share";
+  config.model.max_context = 256;
+  config.kv.row_format = RowFormat::kF32;
+  config.kv.index_format = RowFormat::kF32;
+  config.device.backend = backend;
+  config.device.memory_bytes = 6 << 20;
+  config.device.chunk_bytes = 64 << 10;
   config.device.scratch_bytes = 4 << 20;
+  config.host.pool_bytes = 8 << 20;
   config.scheduler.max_running = 12;
   config.scheduler.max_batched_tokens = 32;
   return config;
@@ -32,27 +36,13 @@ T value_of(absl::StatusOr<T> result) {
 class Driver {
  public:
   explicit Driver(BackendKind backend) {
-    const EngineConfig settings = config();
-    auto device = value_of(open_device({.backend = backend, .scratch_bytes = 4 << 20}));
-    auto model = value_of(load_target_model(settings.model.path, *device,
-                                            {.max_query_rows = 32,
-                                             .max_logit_rows = settings.scheduler.max_running,
-                                             .max_context = kMaxContext}));
-    const ModelDescription& described = model->description();
-    StoreLayout layout;
-    layout.row = {RowFormat::kF32, described.latent_dim, described.rope_dim};
-    layout.index_key = {RowFormat::kF32, described.index_dim, kHostBlockTokens};
-    layout.max_query_rows = 32;
-    layout.max_sequences = settings.scheduler.max_running;
-    layout.num_heads = described.num_heads;
-    const KvGeometry geometry = make_geometry(described.layers_per_group, layout.row.row_bytes(),
-                                              layout.index_key.page_bytes(), described.top_k);
-    kv_ = std::make_unique<KvManager>(geometry, KvCapacity{kNumBlocks, 96, 64 << 10},
-                                      ResidencyConfig{});
-    auto store = value_of(KvStore::create(*device, geometry, kv_->capacity(), layout));
-    executor_ = value_of(ModelExecutor::create(
-        {std::move(device), std::move(store), std::move(model)}, settings, kMaxContext));
-    scheduler_ = std::make_unique<Scheduler>(settings.scheduler, *kv_, std::vector<TokenId>{});
+    const EngineConfig settings = config(backend);
+    const EnginePlan plan = value_of(make_plan(settings));
+    kv_ = std::make_unique<KvManager>(plan.geometry, plan.capacity, settings.residency);
+    executor_ = value_of(
+        ModelExecutor::load(value_of(open_device(settings.device)), nullptr, settings, plan));
+    scheduler_ = std::make_unique<Scheduler>(settings.scheduler, std::vector<KvManager*>{kv_.get()},
+                                             std::vector<TokenId>{});
   }
 
   void enqueue(uint64_t request, int64_t prompt_tokens, int32_t max_tokens) {
@@ -73,7 +63,7 @@ class Driver {
       std::vector<RequestUpdate> updates;
       in_flight.push_back(scheduler_->plan(absl::UnixEpoch(), updates));
       executor_->submit(in_flight.back());
-      const bool is_last = in_flight.back().work.empty();
+      const bool is_last = !in_flight.back().has_work();
       while (!in_flight.empty() &&
              (is_last || std::ssize(in_flight) >= executor_->max_in_flight())) {
         scheduler_->commit(in_flight.front(), value_of(executor_->collect()), updates);

@@ -23,7 +23,7 @@ class Pipeline {
   explicit Pipeline(int depth)
       : depth_(depth),
         kv_(tiny_geometry(), {64, 64, 4096}, {}),
-        scheduler_(kConfig, kv_, {kEndToken}) {}
+        scheduler_(kConfig, {&kv_}, {kEndToken}) {}
 
   void enqueue(uint64_t request, int32_t prompt_tokens, int32_t max_tokens) {
     GenerateRequest generate;
@@ -37,9 +37,9 @@ class Pipeline {
   void step() {
     std::vector<RequestUpdate> updates;
     const StepPlan plan = scheduler_.plan(absl::UnixEpoch(), updates);
-    for (const SequenceWork& work : plan.work) check_known_tokens(work);
+    for (const SequenceWork& work : plan.ranks.at(0).work) check_known_tokens(work);
     in_flight_.push_back({plan, draw(plan)});
-    while (!in_flight_.empty() && (plan.work.empty() || std::ssize(in_flight_) >= depth_)) {
+    while (!in_flight_.empty() && (!plan.has_work() || std::ssize(in_flight_) >= depth_)) {
       scheduler_.commit(in_flight_.front().plan, in_flight_.front().result, updates);
       in_flight_.pop_front();
     }
@@ -79,7 +79,7 @@ class Pipeline {
     ++num_waiting_rows_;
     ASSERT_FALSE(in_flight_.empty());
     int32_t draw = -1;
-    for (const SequenceWork& before : in_flight_.back().plan.work) {
+    for (const SequenceWork& before : in_flight_.back().plan.ranks.at(0).work) {
       draw += before.wants_token ? 1 : 0;
       if (before.request == work.request) break;
     }
@@ -88,7 +88,7 @@ class Pipeline {
 
   StepResult draw(const StepPlan& plan) {
     StepResult result;
-    for (const SequenceWork& work : plan.work) {
+    for (const SequenceWork& work : plan.ranks.at(0).work) {
       SequenceResult sequence;
       const uint64_t position = work.first_position + work.tokens.size();
       if (work.wants_token) {

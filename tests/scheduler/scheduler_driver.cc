@@ -46,7 +46,7 @@ std::string describe(const std::vector<PlannedWork>& work) {
 
 SchedulerDriver::SchedulerDriver(SchedulerConfig config, int32_t num_blocks)
     : kv_(geometry(), {num_blocks, kNumChunks, kChunkBytes}, ResidencyConfig()),
-      scheduler_(config, kv_, {kEndToken, kOtherEnd}) {}
+      scheduler_(config, {&kv_}, {kEndToken, kOtherEnd}) {}
 
 void SchedulerDriver::enqueue(uint64_t request, const Wanted& wanted) {
   GenerateRequest generate;
@@ -65,9 +65,10 @@ StepRecord SchedulerDriver::step(
     const std::function<std::vector<TokenId>(uint64_t request)>& draw) {
   StepRecord record;
   const StepPlan plan = scheduler_.plan(now_, record.updates);
-  record.retired_blocks = plan.retired_blocks;
+  const RankPlan& rank = plan.ranks.at(0);
+  record.retired_blocks = rank.retired_blocks;
   StepResult result;
-  for (const SequenceWork& work : plan.work) {
+  for (const SequenceWork& work : rank.work) {
     record.work.push_back(copy_of(work));
     SequenceResult sequence{.rows_selected = rows_selected_, .rows_fetched = rows_fetched_};
     if (work.wants_token) {

@@ -25,7 +25,7 @@ ByteLessExecutor::ByteLessExecutor(const KvGeometry& geometry, const KvCapacity&
   }
 }
 
-void ByteLessExecutor::apply(const StepPlan& plan) {
+void ByteLessExecutor::apply(const RankPlan& plan) {
   for (HostBlockId block : plan.retired_blocks) {
     for (Cache& cache : caches_) {
       launch_invalidate({.cache = cache.state,
@@ -48,7 +48,7 @@ void ByteLessExecutor::apply(const StepPlan& plan) {
   }
 }
 
-void ByteLessExecutor::claim_new_rows(Cache& cache, const StepPlan& plan) {
+void ByteLessExecutor::claim_new_rows(Cache& cache, const RankPlan& plan) {
   std::vector<int64_t> host_rows;
   for (const SequenceWork& work : plan.work) {
     for (size_t i = 0; i < work.tokens.size(); ++i) {
@@ -99,7 +99,7 @@ void ByteLessExecutor::run_group(Cache& cache, const SequenceWork& work, Sequenc
   result.rows_fetched += counters.missed;
 }
 
-StepResult ByteLessExecutor::execute(const StepPlan& plan) {
+StepResult ByteLessExecutor::execute(const RankPlan& plan) {
   apply(plan);
   for (Cache& cache : caches_) {
     launch_begin_step({cache.state}, {});

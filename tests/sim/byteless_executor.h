@@ -15,7 +15,7 @@ class ByteLessExecutor {
  public:
   ByteLessExecutor(const KvGeometry& geometry, const KvCapacity& capacity, uint32_t seed);
 
-  StepResult execute(const StepPlan& plan);
+  StepResult execute(const RankPlan& plan);
 
   // The first violated invariant of any row cache, or empty. Among them: every resident row belongs
   // to a host block that somebody holds, and a cache has memory for as many rows as the accounting
@@ -34,8 +34,8 @@ class ByteLessExecutor {
     RowCacheState state;
   };
 
-  void apply(const StepPlan& plan);
-  void claim_new_rows(Cache& cache, const StepPlan& plan);
+  void apply(const RankPlan& plan);
+  void claim_new_rows(Cache& cache, const RankPlan& plan);
   void run_group(Cache& cache, const SequenceWork& work, SequenceResult& result);
 
   const KvGeometry geometry_;

@@ -35,8 +35,8 @@ class Simulation {
         random_(world.seed),
         kv_(geometry(), {world.num_blocks, world.num_chunks, 4096}, {world.mode, 48}),
         scheduler_(
-            {.max_running = world.max_running, .max_batched_tokens = world.max_batched_tokens}, kv_,
-            {kEndToken}),
+            {.max_running = world.max_running, .max_batched_tokens = world.max_batched_tokens},
+            {&kv_}, {kEndToken}),
         executor_(geometry(), kv_.capacity(), world.seed) {}
 
   void run(int num_steps) {
@@ -93,14 +93,14 @@ class Simulation {
     std::vector<RequestUpdate> updates;
     const StepPlan plan = scheduler_.plan(now_, updates);
     most_running_ = std::max(most_running_, scheduler_.num_running());
-    const StepResult result = executor_.execute(plan);
-    check_plan(plan);
+    const StepResult result = executor_.execute(plan.ranks.at(0));
+    check_plan(plan.ranks.at(0));
     scheduler_.commit(plan, result, updates);
     for (const RequestUpdate& update : updates) see(update);
     ASSERT_EQ(scheduler_.check_invariants(), "");
   }
 
-  void check_plan(const StepPlan& plan) {
+  void check_plan(const RankPlan& plan) {
     int64_t num_tokens = 0;
     std::vector<bool> held(world_.num_blocks);
     for (const SequenceWork& work : plan.work) {
@@ -115,7 +115,7 @@ class Simulation {
   }
 
   // Blocks of running requests that are not in this plan: all held ones minus those of the plan.
-  std::vector<int32_t> blocks_held_by_waiting(const StepPlan& plan) {
+  std::vector<int32_t> blocks_held_by_waiting(const RankPlan& plan) {
     for (HostBlockId block : plan.retired_blocks) last_holder_.erase(block.value);
     std::vector<int32_t> waiting;
     for (const auto& [block, id] : last_holder_) waiting.push_back(block);

@@ -88,8 +88,12 @@ void DeviceState::break_context(cudaError_t error) {
   scheduler.drop_all();
 }
 
+void DeviceState::allow_shared_bytes(const void* kernel, size_t bytes) {
+  max_shared_bytes_[{current_device(), kernel}] = bytes;
+}
+
 size_t DeviceState::max_shared_bytes(const void* kernel) const {
-  const auto found = max_shared_bytes_.find(kernel);
+  const auto found = max_shared_bytes_.find({current_device(), kernel});
   return found == max_shared_bytes_.end() ? kDefaultSharedBytes : found->second;
 }
 

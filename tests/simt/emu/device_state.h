@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "simt/emu/device_memory.h"
@@ -27,9 +28,9 @@ class DeviceState {
   void break_context(cudaError_t error);
   cudaError_t context_error() const { return context_error_; }
 
-  // Dynamic shared memory that cudaFuncSetAttribute has allowed a kernel.
+  // Dynamic shared memory that cudaFuncSetAttribute has allowed a kernel on the current device.
   size_t max_shared_bytes(const void* kernel) const;
-  void allow_shared_bytes(const void* kernel, size_t bytes) { max_shared_bytes_[kernel] = bytes; }
+  void allow_shared_bytes(const void* kernel, size_t bytes);
 
   std::mutex mutex;
   DeviceMemory memory;
@@ -41,7 +42,7 @@ class DeviceState {
  private:
   std::vector<std::string> errors_;
   cudaError_t context_error_ = cudaSuccess;
-  std::map<const void*, size_t> max_shared_bytes_;
+  std::map<std::pair<int, const void*>, size_t> max_shared_bytes_;  // by device and kernel
 };
 
 // Lives until the process ends: static objects of tests may free memory late.

@@ -95,7 +95,7 @@ void Slice::admit_all() {
     DHS_CHECK(std::ssize(blocks) == (i + 1) * num_blocks, blocks.size(), " blocks");
     sequences_.push_back(*std::move(memory));
   }
-  store_->apply(manager_->take_retired_blocks(), manager_->rebalance());
+  store_->apply(manager_->take_retired_blocks(), manager_->rebalance(), {});
   bench_.device.synchronize();
   block_table_ = bench_.uploaded(blocks);
   item_table_ = bench_.uploaded(items);

@@ -50,6 +50,7 @@ struct HostConfig {
 struct KvConfig {
   RowFormat row_format = RowFormat::kBf16;
   RowFormat index_format = RowFormat::kBf16;
+  bool prefix_cache = true;
 };
 
 struct ResidencyConfig {
@@ -62,6 +63,9 @@ struct SchedulerConfig {
   int max_batched_tokens = 512;  // query rows of one step
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = int64_t{8} << 20;  // prompt tokens waiting in the queue
+  int prefill_chunk = 256;                       // prompt tokens of a step in which requests decode
+  // That steps in which requests decode should not exceed.
+  absl::Duration tpot_target = absl::InfiniteDuration();
 };
 
 struct LimitsConfig {

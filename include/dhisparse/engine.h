@@ -55,15 +55,19 @@ struct EngineState {
   int64_t running_requests = 0;
   int64_t queued_requests = 0;
   int64_t queued_tokens = 0;
+  int64_t parked_requests = 0;
   int64_t peak_running_requests = 0;
   int64_t finished_requests = 0;
   int64_t prompt_tokens = 0;  // processed since start
   int64_t generated_tokens = 0;
+  int64_t cached_prompt_tokens = 0;  // taken from the prefix cache instead
+  int64_t preemptions = 0;           // times a running request was parked for want of memory
   int64_t device_pool_bytes = 0;
   int64_t device_index_bytes = 0;
   int64_t device_row_cache_bytes = 0;
   int64_t host_pool_bytes = 0;
-  int64_t host_used_bytes = 0;
+  int64_t host_used_bytes = 0;    // of requests
+  int64_t host_cached_bytes = 0;  // of the prefix cache alone
   int64_t chunk_bytes = 0;
   int64_t chunks_free = 0;
   std::vector<GroupState> groups;
@@ -103,6 +107,10 @@ class Engine {
 
   // Ends the request within one step and frees all its memory; unknown ids are ignored. Any thread.
   virtual void cancel(RequestId request) = 0;
+
+  // Parks the request within one step, or lets it go on: it keeps its host memory and its place, and
+  // computes nothing meanwhile. Unknown ids are ignored. Any thread.
+  virtual void set_paused(RequestId request, bool is_paused) = 0;
 
   // As of the last finished step. Any thread.
   virtual EngineState state() const = 0;

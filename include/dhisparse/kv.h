@@ -1,15 +1,19 @@
 // kv: accounting of both memory tiers. No bytes, no CUDA, no clock: simulations drive it as it is.
 //
 // Host tier: one pool of host blocks. A host block is the complete state of 64 consecutive tokens
-// of one sequence: the records of every index group, then the index keys of every group.
+// of one sequence: the records of every index group, then the index keys of every group. Full
+// blocks are published when their bytes are durable: a later request that begins with the same
+// tokens takes them over instead of computing them. A published block that nobody holds stays until
+// its place is needed, the one given up first going first.
 // Device tier: one pool of chunks. A chunk belongs to the index keys (required, one index item per
-// host block of every running request), to the row cache of one index group (protected part
+// host block that a running request covers), to the row cache of one index group (protected part
 // required, the rest optional), or to nobody.
 //
-// A request reserves, when admitted, host blocks and index items for its final length, and its
-// protected rows in every row cache. So an admitted request can always finish; one that does not
-// fit now waits. Optional residency is what is left, and is given back at once when an admission
-// needs it.
+// A request reserves host blocks for its final length when it is admitted. On the device it covers
+// the tokens it has reached: index items for them and its protected rows. Covering more may fail
+// when memory is short; then some request is parked: it gives its device memory up, keeps its host
+// blocks, and comes back later without computing anything again. One request alone can always cover
+// all it was admitted for. Optional residency is what is left, given back at once when needed.
 //
 // Owned by the engine thread.
 #pragma once
@@ -21,98 +25,76 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dhisparse/base.h"
 #include "dhisparse/config.h"
+#include "dhisparse/kv_geometry.h"
 
 namespace dhs {
 
-// ---- Geometry ---------------------------------------------------------------------------------
-
-struct GroupGeometry {
-  int32_t first_layer = 0;
-  int32_t num_layers = 0;
-  int64_t record_bytes = 0;   // one token, all layers of the group
-  int64_t page_bytes = 0;     // index keys of one host block
-  int64_t record_offset = 0;  // of the group's records within a host block
-  int64_t page_offset = 0;    // of the group's page within an index item
-};
-
-// Where everything lies within a host block: [records of group 0 .. G-1][index item]. The index
-// item (all groups' pages) has the same bytes on the device, so restoring one is a single copy.
-struct KvGeometry {
-  std::vector<GroupGeometry> groups;
-  int32_t top_k = 0;
-  int64_t index_item_offset = 0;
-  int64_t index_item_bytes = 0;
-  int64_t host_block_bytes = 0;
-
-  int64_t records_per_chunk(int group, int64_t chunk_bytes) const {
-    return chunk_bytes / groups[group].record_bytes;
-  }
-  int64_t index_items_per_chunk(int64_t chunk_bytes) const {
-    return chunk_bytes / index_item_bytes;
-  }
-};
-
-// layers_per_group: as the model's index groups; every layer has rows of row_bytes.
-KvGeometry make_geometry(std::span<const int32_t> layers_per_group, int64_t row_bytes,
-                         int64_t page_bytes, int32_t top_k);
-
-struct KvCapacity {
-  int32_t num_host_blocks = 0;
-  int32_t num_chunks = 0;
-  int64_t chunk_bytes = 0;
-};
-
-// ---- Chunk moves ------------------------------------------------------------------------------
-
-// One change of ownership, in the order in which the store must apply it. Row caches gain and lose
-// their last segment only; an index segment may be any.
-struct ChunkMove {
-  enum class Kind { kGrowRows, kReleaseRows, kGrowIndex, kReleaseIndex };
-  Kind kind = Kind::kGrowRows;
-  int32_t group = 0;  // row moves only
-  int32_t segment = 0;
-  ChunkId chunk;
-};
-
-// ---- The manager --------------------------------------------------------------------------------
-
+class DevicePool;
+class HostBlocks;
 class KvManager;
 
-// Everything one running request holds; giving it up is the destructor's job. The manager must
+// What a request asks for.
+struct KvDemand {
+  int64_t max_tokens = 0;     // final length
+  int64_t device_tokens = 0;  // to cover on the device at once; 0: all
+  // The tokens known so far, for the prefix cache; without any, the request neither takes blocks
+  // from it nor publishes its own.
+  std::span<const TokenId> tokens = {};
+  std::string_view salt = {};  // blocks are shared between equal salts only
+};
+
+// Everything one admitted request holds; giving it up is the destructor's job. The manager must
 // outlive it.
 class SequenceMemory {
  public:
   SequenceMemory() = default;
-  SequenceMemory(SequenceMemory&& other) noexcept;
-  SequenceMemory& operator=(SequenceMemory&& other) noexcept;
+  SequenceMemory(SequenceMemory&& other) noexcept { swap(other); }
+  SequenceMemory& operator=(SequenceMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
   ~SequenceMemory();
 
-  // Both cover positions 0 .. max_tokens-1, one entry per 64 positions.
+  // By 64 positions: blocks for [0, max_tokens), index items for [0, device_tokens).
   std::span<const HostBlockId> blocks() const { return blocks_; }
   std::span<const int32_t> index_items() const { return index_items_; }
   int64_t max_tokens() const { return max_tokens_; }
+  int64_t device_tokens() const;  // a multiple of 64, or max_tokens; 0: parked
+  bool is_parked() const { return index_items_.empty(); }
+  // Tokens at the start whose state was taken from the prefix cache.
+  int64_t cached_tokens() const { return cached_tokens_; }
 
-  // Which of the running requests this is: the lowest number that was free when it was admitted.
-  // Together with `admission`, which is never used twice, it lets tables keep one row per request.
+  // Which of the requests on the device this is: the lowest number that was free when it came.
+  // `version` changes with index and tables and is never used twice, so that tables can keep one
+  // row per request.
   int32_t index() const { return index_; }
-  uint64_t admission() const { return admission_; }
+  uint64_t version() const { return version_; }
 
  private:
   friend class KvManager;
+  void swap(SequenceMemory& other) noexcept;
+
   KvManager* manager_ = nullptr;
   int32_t index_ = -1;
-  uint64_t admission_ = 0;
+  uint64_t version_ = 0;
   int64_t max_tokens_ = 0;
+  int64_t cached_tokens_ = 0;
   std::vector<HostBlockId> blocks_;
   std::vector<int32_t> index_items_;
+  // Its chain in the prefix cache: the block of each of its first blocks' content, its own or one
+  // that was there before. Null root: it is not to publish.
+  std::optional<int32_t> root_;
+  std::vector<HostBlockId> published_;
 };
 
 struct KvUsage {
   int64_t host_blocks_used = 0;
+  int64_t host_blocks_cached = 0;  // published, held by nobody
   int64_t chunks_free = 0;
   int64_t chunks_index = 0;
   std::vector<int64_t> chunks_rows;  // per group
@@ -130,59 +112,71 @@ class KvManager {
   // RESOURCE_EXHAUSTED names the tier, what is needed and what is configured.
   absl::Status fits(int64_t max_tokens) const;
 
-  // Whether the request fits beside those that run. Precondition: fits(max_tokens).
-  bool can_admit(int64_t max_tokens) const;
+  // Whether the request fits beside those on the device, with room left for each of them to cover
+  // one more block. Precondition: fits(max_tokens).
+  bool can_admit(const KvDemand& demand) const;
+  // Tokens at the start of the demand's that the prefix cache has.
+  int64_t cached_tokens(const KvDemand& demand) const;
   // Chunks that no running request requires: free, or optional residency.
   int64_t num_optional_chunks() const;
 
-  // Reserves everything the request needs, taking optional residency back where necessary; nullopt
-  // when it cannot be admitted. Precondition: fits(max_tokens).
-  std::optional<SequenceMemory> admit(int64_t max_tokens);
+  // Reserves what the request needs, taking optional residency back where necessary; nullopt when
+  // it cannot be admitted. Precondition: fits(max_tokens).
+  std::optional<SequenceMemory> admit(const KvDemand& demand);
+  std::optional<SequenceMemory> admit(int64_t max_tokens) {
+    return admit({.max_tokens = max_tokens});
+  }
+
+  // Covers the request's first `tokens` tokens on the device, of which the first `num_written` have
+  // their state in the host blocks. False, and nothing changed, when memory is short. A parked
+  // request comes back by this, where can_admit would let it. tokens: 1 .. max_tokens.
+  bool cover(SequenceMemory& memory, int64_t tokens, int64_t num_written);
+  // Gives the device memory up. Work that is queued already may still use it.
+  void park(SequenceMemory& memory);
+  // Whether that could work out if all of `others` were parked, at best: an admission, or covering
+  // `tokens` of a parked request.
+  using Others = std::span<const SequenceMemory* const>;
+  bool could_admit(const KvDemand& demand, Others others) const;
+  bool could_cover(const SequenceMemory& memory, int64_t tokens, Others others) const;
+
+  // Publishes the full blocks of the request's first tokens, which must be durable in host memory.
+  void publish(SequenceMemory& memory, std::span<const TokenId> durable);
 
   // Moves chunks towards this step's capacity targets and returns every move since the last call,
   // in order. Called once per step, after admissions.
   std::vector<ChunkMove> rebalance();
-
-  // Blocks freed since the last call: their slots must be invalidated before anything is written.
+  // Blocks whose content is gone since the last call: their slots must be invalidated before
+  // anything is written.
   std::vector<HostBlockId> take_retired_blocks();
+  // Index items to bring to the device before anything reads them, since the last call.
+  std::vector<BlockRestore> take_restores();
 
   KvUsage usage() const;
 
-  // The first violated invariant, or empty: every chunk has one owner, every block is free or held
-  // once, required capacity is covered.
+  // The first violated invariant, or empty: every chunk has one owner, every block is free, cached
+  // or held, required capacity is covered.
   std::string check_invariants() const;
 
  private:
   friend class SequenceMemory;
-  class IndexItems;
 
-  int64_t protected_rows(int64_t max_tokens) const;
-  int64_t required_rows(int64_t max_tokens) const;
-  int64_t required_chunks(int group, int64_t rows) const;
-  int64_t total_required_chunks(int64_t rows) const;
-  int64_t target_chunks(int group) const;
-  int most_surplus_group(int64_t rows) const;
-  void grow_rows(int group);
-  void release_rows(int group);
-  void grow_index();
-  void shrink_to(int64_t rows, int64_t num_free_wanted);
-  void grow_optional();
+  std::vector<HostBlockId> match(const KvDemand& demand) const;
+  bool has_host_room(const KvDemand& demand, std::span<const HostBlockId> matched) const;
+  bool has_room(const KvDemand& demand, std::span<const HostBlockId> matched) const;
+  int64_t num_new_items(std::span<const HostBlockId> blocks) const;
+  void take_device_part(SequenceMemory& memory, int64_t num_blocks, int64_t num_written);
   void release(SequenceMemory& memory);
 
   const KvGeometry geometry_;
   const KvCapacity capacity_;
   const ResidencyConfig residency_;
-  std::unique_ptr<IndexItems> index_;
-  uint64_t num_admissions_ = 0;
-  std::vector<bool> index_is_held_;  // of running requests
-  std::vector<bool> block_is_held_;
-  std::vector<HostBlockId> free_blocks_;
-  std::vector<HostBlockId> retired_blocks_;
-  std::vector<ChunkId> free_chunks_;
-  std::vector<std::vector<ChunkId>> row_chunks_;  // per group, by segment
-  std::vector<ChunkMove> moves_;
-  int64_t required_rows_ = 0;  // of all running requests, the same number in every group
-  int64_t context_rows_ = 0;   // final lengths of all running requests
+  std::unique_ptr<HostBlocks> host_;
+  std::unique_ptr<DevicePool> device_;
+  uint64_t num_versions_ = 0;
+  std::vector<bool> index_is_held_;  // of requests on the device
+  int64_t num_on_device_ = 0;
+  int64_t num_growing_ = 0;  // of them, those that do not cover their final length yet
+  std::vector<BlockRestore> restores_;
 };
 
 }  // namespace dhs

@@ -8,9 +8,14 @@
 // the host: a decoding request's next row then waits for a token that is still being drawn. What
 // such a row computes for a request that turns out to have ended is dropped.
 //
-// Order: requests start first come, first served; one that does not fit yet holds those behind it,
-// so that a long request is never starved. A step takes one token of every decoding request, then
-// fills max_batched_tokens with prompt chunks, oldest request first.
+// Order: higher priority first, then first come, first served; a request that does not fit yet holds
+// those behind it, so that a long one is never starved. When memory or places are short, requests of
+// lower priority are parked, the latest first; so is whoever cannot cover its next token. A parked
+// request keeps its host blocks and its place in the order, and goes on where it was.
+//
+// A step takes one token of every decoding request, and of prompts what max_batched_tokens leaves,
+// shared equally among the requests that wait for them; beside decoding requests no more than
+// prefill_chunk, and no more than lets the step end within tpot_target.
 //
 // Where several ranks hold requests of their own (data mode), each has its own accounting and its
 // own part of the plan, and max_running and max_batched_tokens hold for each. Where all ranks work
@@ -19,10 +24,8 @@
 // Owned by the engine thread.
 #pragma once
 
-#include <absl/container/flat_hash_map.h>
 #include <absl/time/time.h>
 
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,74 +33,11 @@
 #include "dhisparse/base.h"
 #include "dhisparse/config.h"
 #include "dhisparse/kv.h"
-#include "dhisparse/sampling.h"
+#include "dhisparse/request.h"
+#include "dhisparse/step.h"
+#include "dhisparse/step_cost.h"
 
 namespace dhs {
-
-enum class FinishReason { kStop, kLength, kCancelled, kDeadline, kError };
-
-struct GenerateRequest {
-  std::vector<TokenId> prompt;  // not empty; every id < vocab_size
-  SamplingParams sampling;
-  absl::Time deadline = absl::InfiniteFuture();
-};
-
-struct Usage {
-  int64_t prompt_tokens = 0;
-  int64_t completion_tokens = 0;
-  int64_t cached_prompt_tokens = 0;  // taken from the prefix cache
-  int64_t rows_selected = 0;         // rows the request's queries selected, all index groups
-  int64_t rows_fetched = 0;          // of them, fetched from the host
-};
-
-struct Finished {
-  FinishReason reason = FinishReason::kStop;
-  std::optional<TokenId> stop_token =
-      std::nullopt;  // kStop by token: which one; it is part of the output tokens
-  absl::Status error = absl::OkStatus();  // kError only
-  Usage usage = {};
-};
-
-// ---- A step, as data ----------------------------------------------------------------------------
-
-struct SequenceWork {  // one sequence's query rows in this step
-  RequestId request;
-  std::span<const TokenId> tokens;  // a prompt chunk, or the newest token
-  // Set when the newest token is not known yet: the draw of the step before that brings it.
-  std::optional<int32_t> previous_draw;
-  Position first_position = 0;             // of tokens[0]
-  const SequenceMemory* memory = nullptr;  // covers every position up to the last row
-  int64_t num_prompt_tokens = 0;           // of tokens; the others were generated
-  bool wants_token = false;                // false for a chunk that is not the prompt's last
-  const SamplingParams* sampling = nullptr;
-  uint64_t seed = 0;
-  std::span<const TokenId> masked_tokens;  // that may not be drawn
-};
-
-struct RankPlan {                           // one rank's part of a step
-  std::vector<SequenceWork> work;           // decoding sequences first, then prompt chunks
-  std::vector<HostBlockId> retired_blocks;  // applied first: their slots are forgotten
-  std::vector<ChunkMove> chunk_moves;       // applied next, in order
-
-  int64_t num_rows() const;
-};
-
-struct StepPlan {
-  StepId step;
-  std::vector<RankPlan> ranks;  // at least one
-
-  bool has_work() const;
-};
-
-struct SequenceResult {             // one per SequenceWork, in its order, rank by rank
-  std::vector<TokenOutput> tokens;  // empty unless wants_token
-  int64_t rows_selected = 0;
-  int64_t rows_fetched = 0;
-};
-
-struct StepResult {
-  std::vector<SequenceResult> sequences;
-};
 
 // What a request's owner is told.
 struct RequestUpdate {
@@ -139,17 +79,25 @@ class Scheduler {
   // the plan is submitted. Precondition: at most one plan is not committed yet.
   StepPlan plan(absl::Time now, std::vector<RequestUpdate>& updates);
 
-  // Precondition: `plan` is the oldest not committed and `result` answers it. Reads no span and no
-  // pointer of the plan.
+  // Precondition: `plan` is the oldest not committed and `result` answers it. Follows no span
+  // and no pointer of the plan.
   void commit(const StepPlan& plan, const StepResult& result, std::vector<RequestUpdate>& updates);
 
   // In place of commit, when the step failed: its requests are to be finished by the caller.
   void abandon(const StepPlan& plan);
 
-  bool idle() const { return running_.empty() && queue_.empty(); }
+  // A paused request is parked at the next plan and stays so; one that waits is stepped over.
+  void set_paused(RequestId id, bool is_paused);
+
+  bool idle() const { return running_.empty() && waiting_.empty(); }
+  // Whether there is nothing to plan: every request there is, if any, is paused.
+  bool is_at_rest() const;
+  absl::Time next_deadline() const;  // of all requests
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
-  int64_t num_queued() const { return static_cast<int64_t>(queue_.size()); }
+  int64_t num_queued() const;  // never started
+  int64_t num_parked() const { return std::ssize(waiting_) - num_queued(); }
   int64_t num_queued_tokens() const;
+  int64_t num_preemptions() const { return num_preemptions_; }
   std::vector<RequestId> requests() const;
 
   // The first violated invariant, or empty.
@@ -157,29 +105,48 @@ class Scheduler {
 
  private:
   struct Sequence;
+  using Sequences = std::vector<std::unique_ptr<Sequence>>;
 
+  // scheduler.cc
+  Sequence* find(RequestId id) const;
   void end_expired(absl::Time now, std::vector<RequestUpdate>& updates);
-  void admit();
-  std::vector<RankLoad> loads(int64_t max_tokens) const;
-  int64_t num_running_on(int rank) const;
-  RankPlan plan_rank(int rank);
-  void add_decodes(int rank, RankPlan& plan, int64_t& budget);
-  void add_prompt_chunks(int rank, RankPlan& plan, int64_t& budget);
-  static void add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens);
-  static SequenceWork work_of(const Sequence& sequence, int64_t num_tokens);
+  void learn_cost(const StepPlan& plan, absl::Duration elapsed);
   void commit_work(const SequenceWork& work, const SequenceResult& result,
                    std::vector<RequestUpdate>& updates);
-  void commit_sequence(Sequence& sequence, const SequenceWork& work, const SequenceResult& result,
-                       std::vector<RequestUpdate>& updates);
+  std::optional<Finished> commit_tokens(Sequence& sequence, const SequenceResult& result,
+                                        RequestUpdate& update);
   std::optional<Finished> end_of(const Sequence& sequence) const;
+  // admission.cc
+  void park_paused();
+  void cover_running();
+  void start_waiting();
+  bool start(Sequence& sequence);
+  bool start_parked(Sequence& sequence);
+  bool start_new(Sequence& sequence);
+  bool make_place(const Sequence& sequence);
+  bool make_place_on(int rank, const Sequence& sequence);
+  std::vector<Sequence*> lower_on(int rank, const Sequence& sequence) const;
+  void park(Sequence& sequence);
+  std::vector<RankLoad> loads(const KvDemand& demand) const;
+  int64_t num_running_on(int rank) const;
+  // plan.cc
+  RankPlan plan_rank(int rank);
+  int64_t prompt_budget(int64_t num_decodes) const;
+  void add_decodes(int rank, RankPlan& plan);
+  void add_prompt_chunks(int rank, RankPlan& plan);
+  static void add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens);
+  static SequenceWork work_of(const Sequence& sequence, int64_t num_tokens);
 
   const SchedulerConfig config_;
   const std::vector<KvManager*> kv_;  // by rank
   const std::vector<TokenId> stop_at_;
+  StepCost step_cost_;
   uint64_t num_steps_ = 0;  // planned
   uint64_t num_committed_steps_ = 0;
-  std::deque<std::unique_ptr<Sequence>> queue_;
-  std::vector<std::unique_ptr<Sequence>> running_;  // in order of admission
+  uint64_t num_arrivals_ = 0;
+  int64_t num_preemptions_ = 0;
+  Sequences waiting_;  // queued and parked, in order
+  Sequences running_;  // in the same order
 };
 
 }  // namespace dhs

@@ -91,10 +91,10 @@ class KvStore {
 
   const StoreLayout& layout() const { return layout_; }
   const KvGeometry& geometry() const { return geometry_; }
-
-  // At a step boundary: forgets retired blocks, then applies the moves in their order.
+  // At a step boundary: forgets retired blocks, applies the moves in order, restores index items.
   // Precondition: the device has passed the step before the latest one.
-  void apply(std::span<const HostBlockId> retired, std::span<const ChunkMove> moves);
+  void apply(std::span<const HostBlockId> retired, std::span<const ChunkMove> moves,
+             std::span<const BlockRestore> restores);
 
   // Whether every group can take these rows in one pass, its own new rows included: then a step
   // does the same launches whatever its data, and may be captured.
@@ -156,6 +156,7 @@ class KvStore {
   void set_chunk_offset(int64_t table, int32_t segment, int64_t offset);
   void retire(std::span<const HostBlockId> blocks);
   void release_rows(const ChunkMove& move);
+  void restore(std::span<const BlockRestore> restores);
   void claim_new_rows(int group);
   void resolve(int group, const RowTile& tile, bool is_repeat);
   void gather(int group, int64_t first_byte, Stream stream);
@@ -181,13 +182,12 @@ class KvStore {
   TensorView<int64_t, 1> selected_of_sequence_, missed_of_sequence_;  // [max_sequences]
 
   QueryRows rows_;
-  TensorView<int64_t, 1> host_rows_;                // [max_query_rows] of the step's tokens
-  TensorView<int32_t, 1> item_of_token_, visible_;  // [max_query_rows]
-  TensorView<int32_t, 2> step_slots_, miss_of_;     // [max_query_rows, top_k]
-  TensorView<FetchOrder, 1> orders_;
+  TensorView<int64_t, 1> host_rows_;                   // [max_query_rows] of the step's tokens
+  TensorView<int32_t, 1> item_of_token_, visible_;     // [max_query_rows]
+  TensorView<int32_t, 2> step_slots_, miss_of_;        // [max_query_rows, top_k]
+  TensorView<FetchOrder, 1> orders_, restore_orders_;
   TensorView<MoveOrder, 1> move_orders_;
-  TensorView<int32_t, 1> num_orders_;      // [2]: fetches, moves
-  TensorView<int32_t, 1> retired_blocks_;  // [num_host_blocks]
+  TensorView<int32_t, 1> num_orders_, retired_blocks_;  // [3]: fetches, moves, restores
   TensorView<const int32_t, 2> selection_;
   int selected_group_ = -1;
   bool is_fused_ = false;         // retrieval of this step

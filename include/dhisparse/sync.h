@@ -100,6 +100,14 @@ class BoundedQueue {
     return take();
   }
 
+  // Waits until `deadline` at most; nullopt when nothing came.
+  std::optional<T> pop_until(std::chrono::steady_clock::time_point deadline) {
+    MutexLock lock(mutex_);
+    while (!closed_ && items_.empty() && lock.wait_until(not_empty_, deadline)) {
+    }
+    return take();
+  }
+
   void close() {
     {
       MutexLock lock(mutex_);

@@ -60,6 +60,7 @@ Keys memory_keys() {
                {.min = kMiB, .max = 64 * kTiB}),
       choice_key("kv.row_format", Field{kKv, &KvConfig::row_format}, formats),
       choice_key("kv.index_format", Field{kKv, &KvConfig::index_format}, formats),
+      bool_key("kv.prefix_cache", Field{kKv, &KvConfig::prefix_cache}),
       choice_key("residency.mode", Field{kResidency, &ResidencyConfig::mode}, modes),
       integer_key("residency.fixed_rows_per_request",
                   Field{kResidency, &ResidencyConfig::fixed_rows_per_request}, {1, kMaxTokens}),
@@ -77,6 +78,10 @@ Keys scheduler_keys() {
                   Field{kScheduler, &SchedulerConfig::max_queued_requests}, {1, 1 << 20}),
       integer_key("scheduler.max_queued_tokens",
                   Field{kScheduler, &SchedulerConfig::max_queued_tokens}, {1, int64_t{1} << 40}),
+      integer_key("scheduler.prefill_chunk", Field{kScheduler, &SchedulerConfig::prefill_chunk},
+                  {1, 1 << 20}),
+      duration_key("scheduler.tpot_target", Field{kScheduler, &SchedulerConfig::tpot_target},
+                   absl::Milliseconds(1)),
   };
 }
 

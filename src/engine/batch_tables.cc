@@ -14,11 +14,11 @@ absl::StatusOr<BatchTables> BatchTables::create(Device& device, const BatchLimit
   DHS_ASSIGN_OR_RETURN(tables.inputs_, carve_with(&BatchTables::lay_out_inputs));
   DHS_ASSIGN_OR_RETURN(tables.results_, carve_with(&BatchTables::lay_out_results));
   DHS_ASSIGN_OR_RETURN(tables.host_results_, device.allocate_host(2 * tables.results_.bytes()));
-  // Every table once, and two rows of the block tables per admission, each rounded up.
+  // Every table once, and two rows of the block tables per request, each rounded up.
   constexpr int64_t kRounding = 64;
   const int64_t upload_bytes = tables.inputs_.bytes() + (2 * limits.max_sequences + 16) * kRounding;
   DHS_ASSIGN_OR_RETURN(tables.uploader_, Uploader::create(device, upload_bytes));
-  tables.admission_of_row_.resize(limits.max_sequences);
+  tables.version_of_row_.resize(limits.max_sequences);
   for (auto* rows :
        {&tables.tokens_, &tables.positions_, &tables.sequence_of_row_, &tables.draw_of_row_}) {
     rows->reserve(limits.max_rows);
@@ -127,8 +127,8 @@ void BatchTables::upload_blocks(const SequenceMemory& memory) {
   const int32_t row = memory.index();
   DHS_CHECK(row >= 0 && row < limits_.max_sequences, "request index ", row, ", limit ",
             limits_.max_sequences);
-  if (admission_of_row_[row] == memory.admission()) return;
-  admission_of_row_[row] = memory.admission();
+  if (version_of_row_[row] == memory.version()) return;
+  version_of_row_[row] = memory.version();
   const auto count = std::ssize(memory.blocks());
   DHS_CHECK(count <= limits_.max_num_blocks, count, " blocks, limit ", limits_.max_num_blocks);
   const Stream stream = device_handle_->stream();

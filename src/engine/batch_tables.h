@@ -1,7 +1,7 @@
 // The tables of a step in device memory: what kernels read about the batch, and what they draw.
 //
 // Every table has a fixed address, so that captured work finds the next step's data in it. Block
-// tables have one row per running request, uploaded once, when the request is admitted.
+// tables have one row per request on the device, uploaded when the request covers more.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -83,7 +83,7 @@ class BatchTables {
   MemoryRange results_;
   MemoryRange host_results_;  // two places
   DeviceTables device_;
-  std::vector<uint64_t> admission_of_row_;  // of the block tables: whose blocks they hold
+  std::vector<uint64_t> version_of_row_;  // of the block tables: whose blocks they hold
 
   // Of the latest step, as uploaded.
   std::vector<int32_t> tokens_, positions_, sequence_of_row_, draw_of_row_, logit_rows_;

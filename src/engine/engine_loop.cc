@@ -14,6 +14,11 @@ uint64_t random_seed() {
   return (uint64_t{device()} << 32) | device();
 }
 
+std::chrono::steady_clock::time_point steady_time_of(absl::Time time) {
+  const absl::Duration wait = std::min(time - absl::Now(), absl::Hours(24 * 365));
+  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(wait);
+}
+
 const char* mode_name(ResidencyMode mode) {
   switch (mode) {
     case ResidencyMode::kAdaptive:
@@ -40,6 +45,7 @@ void add_memory(const KvManager& kv, EngineState& state) {
   const int64_t block_bytes = kv.geometry().host_block_bytes;
   state.host_pool_bytes += capacity.num_host_blocks * block_bytes;
   state.host_used_bytes += usage.host_blocks_used * block_bytes;
+  state.host_cached_bytes += usage.host_blocks_cached * block_bytes;
 }
 
 std::vector<KvManager*> pointers_to(const std::vector<std::unique_ptr<KvManager>>& managers) {
@@ -128,6 +134,7 @@ absl::StatusOr<RequestId> EngineLoop::submit(GenerateRequest request,
   DHS_RETURN_IF_ERROR(validate_request(request));
   DHS_RETURN_IF_ERROR(reserve_queue_place(static_cast<int64_t>(request.prompt.size())));
   if (!request.sampling.seed.has_value()) request.sampling.seed = random_seed();
+  if (!config_.kv.prefix_cache) request.bypass_prefix_cache = true;
   const RequestId id(++num_requests_);
   // A place was reserved above, and the engine thread outlives every reservation.
   auto arrival = std::make_unique<Submit>(Submit{id, std::move(request), std::move(sink)});
@@ -145,6 +152,14 @@ void EngineLoop::cancel(RequestId request) {
   {
     MutexLock lock(mutex_);
     cancelled_.push_back(request);
+  }
+  wake();
+}
+
+void EngineLoop::set_paused(RequestId request, bool is_paused) {
+  {
+    MutexLock lock(mutex_);
+    paused_.emplace_back(request, is_paused);
   }
   wake();
 }
@@ -205,24 +220,30 @@ void EngineLoop::take_submissions() {
     ++state_.queued_requests;
     state_.queued_tokens += num_tokens;
   };
-  if (scheduler_.idle() && !has_freed_memory_ && in_flight_.empty()) {
-    if (auto submit = submissions_.pop()) enqueue(*std::move(submit));
+  if (scheduler_.is_at_rest() && !has_freed_memory_ && in_flight_.empty()) {
+    if (auto submit = submissions_.pop_until(steady_time_of(scheduler_.next_deadline()))) {
+      enqueue(*std::move(submit));
+    }
   }
   while (auto submit = submissions_.try_pop()) enqueue(*std::move(submit));
 }
 
-// A cancel is asked for after its submit, so its request is with the scheduler, finished, or
-// arriving: the last kind stays on the list until it has arrived.
+// A cancel or a pause is asked for after its submit, so its request is with the scheduler, finished,
+// or arriving: the last kind stays on the list until it has arrived.
 std::vector<RequestUpdate> EngineLoop::apply_controls() {
   std::vector<RequestId> cancelled;
+  std::vector<std::pair<RequestId, bool>> paused;
   bool cancel_all = false;
   {
     MutexLock lock(mutex_);
     stopping_ = stop_ && num_arriving_ == 0;
     cancel_all = cancel_all_;
     cancelled = cancelled_;
+    paused = paused_;
     if (num_arriving_ == 0) cancelled_.clear();
+    if (num_arriving_ == 0) paused_.clear();
   }
+  for (const auto& [id, is_paused] : paused) scheduler_.set_paused(id, is_paused);
   if (cancel_all) cancelled = scheduler_.requests();
   std::vector<RequestUpdate> updates;
   for (RequestId id : cancelled) {
@@ -235,8 +256,9 @@ std::vector<RequestUpdate> EngineLoop::apply_controls() {
 // Plans and submits one step, then collects the oldest, unless the device may have another one
 // queued behind it. With nothing left to compute, a step still returns freed memory to its owners.
 void EngineLoop::step(std::vector<RequestUpdate> updates) {
-  in_flight_.push_back(scheduler_.plan(absl::Now(), updates));
-  const StepPlan& plan = in_flight_.back();
+  StepPlan planned = scheduler_.plan(absl::Now(), updates);
+  in_flight_.push_back({std::move(planned), absl::Now()});
+  const StepPlan& plan = in_flight_.back().plan;
   totals_.peak_running_requests = std::max(totals_.peak_running_requests, scheduler_.num_running());
   const bool is_last = !plan.has_work();
   totals_.steps += is_last ? 0 : 1;
@@ -252,11 +274,16 @@ void EngineLoop::step(std::vector<RequestUpdate> updates) {
 }
 
 void EngineLoop::collect_step(std::vector<RequestUpdate>& updates) {
-  const StepPlan plan = std::move(in_flight_.front());
+  const InFlight step = std::move(in_flight_.front());
+  const StepPlan& plan = step.plan;
   in_flight_.pop_front();
-  const absl::StatusOr<StepResult> result = executor_->collect();
+  absl::StatusOr<StepResult> result = executor_->collect();
+  const absl::Time now = absl::Now();
+  // The device begins a step when it was submitted, or when it had ended the one before.
+  const absl::Time begin = std::max(step.submitted, std::exchange(latest_collect_, now));
   has_freed_memory_ = has_freed_memory_ || plan.has_work();  // its requests may end here
   if (!result.ok()) return fail_step(plan, result.status(), updates);
+  result->elapsed = now - begin;
   scheduler_.commit(plan, *result, updates);
   for (const RankPlan& rank : plan.ranks) {
     for (const SequenceWork& work : rank.work) totals_.prompt_tokens += work.num_prompt_tokens;
@@ -280,6 +307,7 @@ void EngineLoop::count(const std::vector<RequestUpdate>& updates) {
     totals_.generated_tokens += std::ssize(update.tokens);
     if (!update.finished.has_value()) continue;
     ++totals_.finished_requests;
+    totals_.cached_prompt_tokens += update.finished->usage.cached_prompt_tokens;
   }
 }
 
@@ -301,6 +329,8 @@ void EngineLoop::publish_state() {
   state.running_requests = scheduler_.num_running();
   state.queued_requests = scheduler_.num_queued();
   state.queued_tokens = scheduler_.num_queued_tokens();
+  state.parked_requests = scheduler_.num_parked();
+  state.preemptions = scheduler_.num_preemptions();
   state.chunk_bytes = kv_.front()->capacity().chunk_bytes;
   for (const auto& kv : kv_) add_memory(*kv, state);
   MutexLock lock(mutex_);

@@ -7,6 +7,8 @@
 #include <deque>
 #include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "dhisparse/engine.h"
 #include "dhisparse/kv.h"
@@ -28,6 +30,7 @@ class EngineLoop final : public Engine {
   absl::StatusOr<RequestId> submit(GenerateRequest request,
                                    std::shared_ptr<TokenSink> sink) override;
   void cancel(RequestId request) override;
+  void set_paused(RequestId request, bool is_paused) override;
   EngineState state() const override;
   void drain(absl::Duration timeout) override;
 
@@ -41,6 +44,11 @@ class EngineLoop final : public Engine {
     std::shared_ptr<TokenSink> sink;
     std::vector<TokenOutput> tokens;
     std::optional<Finished> finished;
+  };
+
+  struct InFlight {
+    StepPlan plan;
+    absl::Time submitted;
   };
 
   absl::Status validate_request(const GenerateRequest& request) const;
@@ -73,6 +81,7 @@ class EngineLoop final : public Engine {
   int64_t num_arriving_ DHS_GUARDED_BY(mutex_) = 0;    // submitted, not yet with the scheduler
   int64_t num_arriving_tokens_ DHS_GUARDED_BY(mutex_) = 0;
   std::vector<RequestId> cancelled_ DHS_GUARDED_BY(mutex_);
+  std::vector<std::pair<RequestId, bool>> paused_ DHS_GUARDED_BY(mutex_);  // in order
   bool cancel_all_ DHS_GUARDED_BY(mutex_) = false;
   bool stop_ DHS_GUARDED_BY(mutex_) = false;
   bool draining_ DHS_GUARDED_BY(mutex_) = false;
@@ -84,8 +93,9 @@ class EngineLoop final : public Engine {
   std::unique_ptr<Executor> executor_;
   Scheduler scheduler_;
   absl::flat_hash_map<RequestId, std::shared_ptr<TokenSink>> sinks_;
-  std::deque<StepPlan> in_flight_;  // submitted, not collected
-  EngineState totals_;              // counters that the loop keeps
+  std::deque<InFlight> in_flight_;  // submitted, not collected
+  absl::Time latest_collect_;
+  EngineState totals_;  // counters that the loop keeps
   bool stopping_ = false;
   bool has_freed_memory_ = false;  // the store does not know yet: one more step is due
 

@@ -78,7 +78,7 @@ absl::Status ModelExecutor::exchanges() const {
 void ModelExecutor::submit_part(const RankPlan& plan, int64_t max_rank_rows) {
   DHS_CHECK(std::ssize(in_flight_) < max_in_flight_, in_flight_.size(), " steps are in flight");
   parts_.device->attach_thread();
-  parts_.store->apply(plan.retired_blocks, plan.chunk_moves);
+  parts_.store->apply(plan.retired_blocks, plan.chunk_moves, plan.restores);
   const int place = next_place_;
   next_place_ = 1 - next_place_;
   if (max_rank_rows > 0 && exchanges().ok()) run_rows(plan, max_rank_rows);

@@ -1,4 +1,4 @@
-#include "dhisparse/kv.h"
+#include "dhisparse/kv_geometry.h"
 
 namespace dhs {
 

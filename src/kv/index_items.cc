@@ -1,20 +1,25 @@
 #include "kv/index_items.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dhs {
 
-KvManager::IndexItems::IndexItems(int32_t max_num_segments, int32_t items_per_segment)
+IndexItems::IndexItems(int32_t max_num_segments, int32_t items_per_segment)
     : items_per_segment_(items_per_segment), chunks_(max_num_segments), used_(max_num_segments) {
   DHS_CHECK(items_per_segment > 0, "a chunk holds no index item");
 }
 
-int64_t KvManager::IndexItems::missing_segments(int64_t num_items) const {
+int64_t IndexItems::missing_segments(int64_t num_items) const {
   const int64_t missing_items = std::max<int64_t>(0, num_items - num_free());
   return ceil_div(missing_items, items_per_segment_);
 }
 
-int32_t KvManager::IndexItems::add_segment(ChunkId chunk) {
+int64_t IndexItems::least_segments(int64_t num_items) const {
+  return ceil_div(num_used() + num_items, items_per_segment_);
+}
+
+int32_t IndexItems::add_segment(ChunkId chunk) {
   const auto vacant = std::find(chunks_.begin(), chunks_.end(), std::nullopt);
   DHS_CHECK(vacant != chunks_.end(), "more index segments than chunks");
   *vacant = chunk;
@@ -26,42 +31,45 @@ int32_t KvManager::IndexItems::add_segment(ChunkId chunk) {
   return segment;
 }
 
-std::vector<int32_t> KvManager::IndexItems::allocate(int64_t num_items) {
-  DHS_CHECK(num_items <= num_free(), num_items, " index items, ", num_free(), " free");
-  std::vector<int32_t> items;
-  items.reserve(num_items);
-  for (int64_t i = 0; i < num_items; ++i) {
-    const int32_t item = *free_items_.begin();
-    free_items_.erase(free_items_.begin());
-    ++used_[item / items_per_segment_];
-    items.push_back(item);
-  }
-  return items;
+IndexItems::Held IndexItems::hold(HostBlockId block) {
+  Item& item = item_of_[block];
+  if (item.num_holders++ > 0) return {item.item, false};
+  DHS_CHECK(!free_items_.empty(), "no index item is free");
+  item.item = *free_items_.begin();
+  free_items_.erase(free_items_.begin());
+  ++used_[item.item / items_per_segment_];
+  return {item.item, true};
 }
 
-std::vector<KvManager::IndexItems::EmptySegment> KvManager::IndexItems::free(
-    const std::vector<int32_t>& items) {
-  std::vector<EmptySegment> emptied;
-  for (int32_t item : items) {
-    const int32_t segment = item / items_per_segment_;
-    DHS_CHECK(used_[segment] > 0 && free_items_.insert(item).second, "index item freed twice");
-    if (--used_[segment] > 0) continue;
-    const int32_t first = segment * items_per_segment_;
-    free_items_.erase(free_items_.lower_bound(first),
-                      free_items_.lower_bound(first + items_per_segment_));
-    emptied.push_back({segment, *chunks_[segment]});
-    chunks_[segment].reset();
-    --num_segments_;
-  }
-  return emptied;
+std::optional<IndexItems::EmptySegment> IndexItems::release(HostBlockId block) {
+  const auto found = item_of_.find(block);
+  DHS_CHECK(found != item_of_.end(), "host block ", block.value, " has no index item to release");
+  if (--found->second.num_holders > 0) return std::nullopt;
+  const int32_t item = found->second.item;
+  item_of_.erase(found);
+  DHS_CHECK(free_items_.insert(item).second, "index item ", item, " freed twice");
+  const int32_t segment = item / items_per_segment_;
+  if (--used_[segment] > 0) return std::nullopt;
+  const int32_t first = segment * items_per_segment_;
+  free_items_.erase(free_items_.lower_bound(first),
+                    free_items_.lower_bound(first + items_per_segment_));
+  --num_segments_;
+  return EmptySegment{segment, *std::exchange(chunks_[segment], std::nullopt)};
 }
 
-std::string KvManager::IndexItems::check_invariants() const {
-  int64_t num_used = 0;
-  for (int32_t used : used_) num_used += used;
-  if (num_used + num_free() != num_segments_ * items_per_segment_) {
-    return absl::StrCat("index items: ", num_used, " used + ", num_free(), " free in ",
-                        num_segments_, " segments of ", items_per_segment_);
+std::string IndexItems::check_invariants() const {
+  int64_t num_used_items = 0;
+  for (int32_t used : used_) num_used_items += used;
+  if (num_used_items != num_used() ||
+      num_used() + num_free() != num_segments_ * items_per_segment_) {
+    return absl::StrCat("index items: ", num_used_items, " used of ", num_used(), " blocks + ",
+                        num_free(), " free in ", num_segments_, " segments of ",
+                        items_per_segment_);
+  }
+  for (const auto& [block, item] : item_of_) {
+    if (free_items_.contains(item.item)) {
+      return absl::StrCat("the index item of host block ", block.value, " is free");
+    }
   }
   return {};
 }

@@ -1,16 +1,39 @@
 #include <algorithm>
-#include <set>
+#include <utility>
 
 #include "dhisparse/kv.h"
-#include "kv/index_items.h"
+#include "kv/device_pool.h"
+#include "kv/host_blocks.h"
 
 namespace dhs {
 namespace {
 
-// Rows a request writes in one decode step; they too want a slot.
-constexpr int64_t kTailRows = 1;
-
 int64_t num_blocks(int64_t tokens) { return ceil_div(tokens, kHostBlockTokens); }
+
+std::span<const TokenId> tokens_of_block(std::span<const TokenId> tokens, int64_t block) {
+  return tokens.subspan(block * kHostBlockTokens, kHostBlockTokens);
+}
+
+// Whole blocks are covered.
+int64_t covered_with(int64_t tokens, int64_t max_tokens) {
+  return std::min(max_tokens, round_up(tokens, kHostBlockTokens));
+}
+
+int64_t covered_at_once(const KvDemand& demand) {
+  const bool is_all = demand.device_tokens == 0;
+  return covered_with(is_all ? demand.max_tokens : demand.device_tokens, demand.max_tokens);
+}
+
+// What the requests would give up, were they parked.
+DevicePool::Need held_by(const DevicePool& device, KvManager::Others others) {
+  DevicePool::Need held;
+  for (const SequenceMemory* other : others) {
+    const DevicePool::Need need = device.need_of(other->device_tokens());
+    held.items += need.items;
+    held.own_rows += need.own_rows;
+  }
+  return held;
+}
 
 absl::Status too_small(const char* tier, int64_t tokens, int64_t needed, int64_t available,
                        const char* remedy) {
@@ -23,65 +46,36 @@ absl::Status too_small(const char* tier, int64_t tokens, int64_t needed, int64_t
 
 // ---- SequenceMemory -----------------------------------------------------------------------------
 
-SequenceMemory::SequenceMemory(SequenceMemory&& other) noexcept { *this = std::move(other); }
-
-SequenceMemory& SequenceMemory::operator=(SequenceMemory&& other) noexcept {
+void SequenceMemory::swap(SequenceMemory& other) noexcept {
   std::swap(manager_, other.manager_);
   std::swap(index_, other.index_);
-  std::swap(admission_, other.admission_);
+  std::swap(version_, other.version_);
   std::swap(max_tokens_, other.max_tokens_);
+  std::swap(cached_tokens_, other.cached_tokens_);
   std::swap(blocks_, other.blocks_);
   std::swap(index_items_, other.index_items_);
-  return *this;
+  std::swap(root_, other.root_);
+  std::swap(published_, other.published_);
 }
 
 SequenceMemory::~SequenceMemory() {
   if (manager_ != nullptr) manager_->release(*this);
 }
 
-// ---- KvManager ----------------------------------------------------------------------------------
+int64_t SequenceMemory::device_tokens() const {
+  return std::min(max_tokens_, std::ssize(index_items_) * kHostBlockTokens);
+}
+
+// ---- Admission ----------------------------------------------------------------------------------
 
 KvManager::KvManager(KvGeometry geometry, KvCapacity capacity, ResidencyConfig residency)
     : geometry_(std::move(geometry)),
       capacity_(capacity),
       residency_(residency),
-      index_(std::make_unique<IndexItems>(
-          capacity.num_chunks,
-          static_cast<int32_t>(geometry_.index_items_per_chunk(capacity.chunk_bytes)))),
-      block_is_held_(capacity.num_host_blocks),
-      row_chunks_(geometry_.groups.size()) {
-  for (int32_t i = capacity.num_host_blocks - 1; i >= 0; --i) free_blocks_.emplace_back(i);
-  for (int32_t i = capacity.num_chunks - 1; i >= 0; --i) free_chunks_.emplace_back(i);
-}
+      host_(std::make_unique<HostBlocks>(capacity.num_host_blocks)),
+      device_(std::make_unique<DevicePool>(geometry_, capacity_, residency_)) {}
 
 KvManager::~KvManager() = default;
-
-int64_t KvManager::protected_rows(int64_t max_tokens) const {
-  return std::min<int64_t>(geometry_.top_k + kTailRows, max_tokens);
-}
-
-int64_t KvManager::required_rows(int64_t max_tokens) const {
-  switch (residency_.mode) {
-    case ResidencyMode::kAdaptive:
-      return protected_rows(max_tokens);
-    case ResidencyMode::kFixed:
-      return std::max(protected_rows(max_tokens),
-                      std::min(max_tokens, residency_.fixed_rows_per_request));
-    case ResidencyMode::kResident:
-      return max_tokens;
-  }
-  return 0;
-}
-
-int64_t KvManager::required_chunks(int group, int64_t rows) const {
-  return ceil_div(rows, geometry_.records_per_chunk(group, capacity_.chunk_bytes));
-}
-
-int64_t KvManager::total_required_chunks(int64_t rows) const {
-  int64_t total = 0;
-  for (size_t g = 0; g < geometry_.groups.size(); ++g) total += required_chunks(g, rows);
-  return total;
-}
 
 absl::Status KvManager::fits(int64_t max_tokens) const {
   const int64_t blocks = num_blocks(max_tokens);
@@ -89,8 +83,7 @@ absl::Status KvManager::fits(int64_t max_tokens) const {
     return too_small("host blocks", max_tokens, blocks, capacity_.num_host_blocks,
                      "raise host.pool or shorten the request");
   }
-  const int64_t items = geometry_.index_items_per_chunk(capacity_.chunk_bytes);
-  const int64_t chunks = ceil_div(blocks, items) + total_required_chunks(required_rows(max_tokens));
+  const int64_t chunks = device_->chunks_for(device_->need_of(max_tokens));
   if (chunks > capacity_.num_chunks) {
     return too_small("chunks of device memory", max_tokens, chunks, capacity_.num_chunks,
                      residency_.mode == ResidencyMode::kResident
@@ -100,211 +93,224 @@ absl::Status KvManager::fits(int64_t max_tokens) const {
   return absl::OkStatus();
 }
 
-bool KvManager::can_admit(int64_t max_tokens) const {
-  DHS_CHECK(max_tokens > 0 && fits(max_tokens).ok(), max_tokens, " tokens can never fit");
-  const int64_t blocks = num_blocks(max_tokens);
-  if (blocks > static_cast<int64_t>(free_blocks_.size())) return false;
-  const int64_t segments = index_->num_segments() + index_->missing_segments(blocks);
-  const int64_t rows = required_rows_ + required_rows(max_tokens);
-  return segments + total_required_chunks(rows) <= capacity_.num_chunks;
+// The longest run of published blocks that begins the request; one token at least is left to
+// compute, since its logits are wanted.
+std::vector<HostBlockId> KvManager::match(const KvDemand& demand) const {
+  std::vector<HostBlockId> blocks;
+  const PrefixIndex& index = host_->index();
+  std::optional<PrefixNode> end;
+  if (!demand.tokens.empty()) end = index.find_root(demand.salt);
+  if (!end.has_value()) return blocks;
+  const int64_t most_blocks = (std::ssize(demand.tokens) - 1) / kHostBlockTokens;
+  for (int64_t i = 0; i < most_blocks; ++i) {
+    const auto next = index.find(*end, tokens_of_block(demand.tokens, i));
+    if (!next.has_value()) break;
+    blocks.push_back(*next);
+    end = {next->value};
+  }
+  return blocks;
 }
 
-int64_t KvManager::num_optional_chunks() const {
-  return capacity_.num_chunks - index_->num_segments() - total_required_chunks(required_rows_);
+int64_t KvManager::cached_tokens(const KvDemand& demand) const {
+  return std::ssize(match(demand)) * kHostBlockTokens;
 }
 
-std::optional<SequenceMemory> KvManager::admit(int64_t max_tokens) {
-  if (!can_admit(max_tokens)) return std::nullopt;
-  const int64_t blocks = num_blocks(max_tokens);
-  const int64_t rows = required_rows_ + required_rows(max_tokens);
-  const int64_t new_segments = index_->missing_segments(blocks);
-  required_rows_ = rows;
-  context_rows_ += max_tokens;
-  shrink_to(rows, new_segments);
-  for (int64_t i = 0; i < new_segments; ++i) grow_index();
+int64_t KvManager::num_new_items(std::span<const HostBlockId> blocks) const {
+  return std::count_if(blocks.begin(), blocks.end(),
+                       [&](HostBlockId block) { return !device_->items().contains(block); });
+}
 
+bool KvManager::has_host_room(const KvDemand& demand, std::span<const HostBlockId> matched) const {
+  const auto num_cached = std::count_if(matched.begin(), matched.end(),
+                                        [&](HostBlockId block) { return !host_->is_held(block); });
+  const int64_t num_taken = num_blocks(demand.max_tokens) - std::ssize(matched);
+  return num_taken <= host_->num_available() - num_cached;
+}
+
+bool KvManager::has_room(const KvDemand& demand, std::span<const HostBlockId> matched) const {
+  DHS_CHECK(demand.max_tokens > 0 && fits(demand.max_tokens).ok(), demand.max_tokens,
+            " tokens can never fit");
+  if (!has_host_room(demand, matched)) return false;
+  const int64_t covered = covered_at_once(demand);
+  DevicePool::Need need = device_->need_of(covered);
+  need.items += num_new_items(matched) - std::ssize(matched);
+  if (num_on_device_ > 0) {
+    need.items += num_growing_ + (num_blocks(covered) < num_blocks(demand.max_tokens) ? 1 : 0);
+  }
+  return device_->fits(need);
+}
+
+bool KvManager::can_admit(const KvDemand& demand) const { return has_room(demand, match(demand)); }
+
+int64_t KvManager::num_optional_chunks() const { return device_->num_optional(); }
+
+std::optional<SequenceMemory> KvManager::admit(const KvDemand& demand) {
+  std::vector<HostBlockId> matched = match(demand);
+  if (!has_room(demand, matched)) return std::nullopt;
   SequenceMemory memory;
   memory.manager_ = this;
-  const auto free_index = std::find(index_is_held_.begin(), index_is_held_.end(), false);
-  memory.index_ = static_cast<int32_t>(free_index - index_is_held_.begin());
-  if (free_index == index_is_held_.end()) index_is_held_.push_back(false);
-  index_is_held_[memory.index_] = true;
-  memory.admission_ = ++num_admissions_;
-  memory.max_tokens_ = max_tokens;
-  memory.index_items_ = index_->allocate(blocks);
-  memory.blocks_.assign(free_blocks_.rbegin(), free_blocks_.rbegin() + blocks);
-  free_blocks_.resize(free_blocks_.size() - blocks);
-  for (HostBlockId block : memory.blocks_) {
-    DHS_CHECK(!block_is_held_[block.value], "host block ", block.value, " handed out twice");
-    block_is_held_[block.value] = true;
+  memory.max_tokens_ = demand.max_tokens;
+  memory.cached_tokens_ = std::ssize(matched) * kHostBlockTokens;
+  if (!demand.tokens.empty()) memory.root_ = host_->index().hold_root(demand.salt).value;
+  for (HostBlockId block : matched) host_->hold(block);
+  memory.blocks_ = matched;
+  memory.published_ = std::move(matched);
+  while (std::ssize(memory.blocks_) < num_blocks(demand.max_tokens)) {
+    memory.blocks_.push_back(host_->take());
   }
+  take_device_part(memory, num_blocks(covered_at_once(demand)), memory.cached_tokens_);
   return memory;
 }
 
 void KvManager::release(SequenceMemory& memory) {
-  DHS_CHECK(index_is_held_[memory.index_], "request index ", memory.index_, " released twice");
-  index_is_held_[memory.index_] = false;
-  required_rows_ -= required_rows(memory.max_tokens_);
-  context_rows_ -= memory.max_tokens_;
-  DHS_CHECK(required_rows_ >= 0 && context_rows_ >= 0, "more memory released than reserved");
-  for (const auto& emptied : index_->free(memory.index_items_)) {
-    moves_.push_back({ChunkMove::Kind::kReleaseIndex, 0, emptied.segment, emptied.chunk});
-    free_chunks_.push_back(emptied.chunk);
+  if (!memory.is_parked()) park(memory);
+  // From the end, so that what a chain ends with is given up before what it begins with.
+  for (int64_t i = std::ssize(memory.blocks_) - 1; i >= 0; --i) {
+    const HostBlockId own = memory.blocks_[i];
+    if (i < std::ssize(memory.published_) && memory.published_[i] != own) {
+      host_->release(memory.published_[i]);
+    }
+    host_->release(own);
   }
-  for (HostBlockId block : memory.blocks_) {
-    DHS_CHECK(block_is_held_[block.value], "host block ", block.value, " released twice");
-    block_is_held_[block.value] = false;
-    retired_blocks_.push_back(block);
-    free_blocks_.push_back(block);
-  }
+  if (memory.root_.has_value()) host_->index().release_root({*memory.root_});
   memory.manager_ = nullptr;
 }
 
-// ---- Chunks -------------------------------------------------------------------------------------
+// ---- The device part ----------------------------------------------------------------------------
 
-void KvManager::grow_rows(int group) {
-  DHS_CHECK(!free_chunks_.empty(), "no free chunk to grow group ", group);
-  const ChunkId chunk = free_chunks_.back();
-  free_chunks_.pop_back();
-  const auto segment = static_cast<int32_t>(row_chunks_[group].size());
-  row_chunks_[group].push_back(chunk);
-  moves_.push_back({ChunkMove::Kind::kGrowRows, group, segment, chunk});
-}
-
-void KvManager::release_rows(int group) {
-  DHS_CHECK(!row_chunks_[group].empty(), "group ", group, " has no chunk to release");
-  const ChunkId chunk = row_chunks_[group].back();
-  row_chunks_[group].pop_back();
-  const auto segment = static_cast<int32_t>(row_chunks_[group].size());
-  moves_.push_back({ChunkMove::Kind::kReleaseRows, group, segment, chunk});
-  free_chunks_.push_back(chunk);
-}
-
-void KvManager::grow_index() {
-  DHS_CHECK(!free_chunks_.empty(), "no free chunk for index keys");
-  const ChunkId chunk = free_chunks_.back();
-  free_chunks_.pop_back();
-  const int32_t segment = index_->add_segment(chunk);
-  moves_.push_back({ChunkMove::Kind::kGrowIndex, 0, segment, chunk});
-}
-
-// The group that holds the most rows beyond `rows` required ones; -1 when none holds a spare chunk.
-int KvManager::most_surplus_group(int64_t rows) const {
-  int best = -1;
-  int64_t best_rows = 0;
-  for (size_t g = 0; g < row_chunks_.size(); ++g) {
-    const auto owned = static_cast<int64_t>(row_chunks_[g].size());
-    const int64_t spare = owned - required_chunks(g, rows);
-    const int64_t spare_rows = spare * geometry_.records_per_chunk(g, capacity_.chunk_bytes);
-    if (spare > 0 && spare_rows > best_rows) {
-      best = static_cast<int>(g);
-      best_rows = spare_rows;
+// Covers the first `num_blocks` blocks. Precondition: the device has room.
+void KvManager::take_device_part(SequenceMemory& memory, int64_t num_blocks, int64_t num_written) {
+  const int64_t num_before = std::ssize(memory.index_items_);
+  const auto new_blocks =
+      std::span<const HostBlockId>(memory.blocks_).subspan(num_before, num_blocks - num_before);
+  const int64_t tokens = covered_with(num_blocks * kHostBlockTokens, memory.max_tokens_);
+  const int64_t rows_before =
+      num_before == 0 ? 0 : device_->need_of(memory.device_tokens()).own_rows;
+  device_->add({.items = num_new_items(new_blocks),
+                .own_rows = device_->need_of(tokens).own_rows - rows_before});
+  for (int64_t i = num_before; i < num_blocks; ++i) {
+    const auto held = device_->hold_item(memory.blocks_[i]);
+    memory.index_items_.push_back(held.item);
+    if (held.is_new && i * kHostBlockTokens < num_written) {
+      restores_.push_back({memory.blocks_[i], held.item});
     }
   }
-  return best;
+  memory.version_ = ++num_versions_;
+  const auto num_final = std::ssize(memory.blocks_);
+  num_growing_ +=
+      (num_blocks < num_final ? 1 : 0) - (num_before > 0 && num_before < num_final ? 1 : 0);
+  if (num_before > 0) return;
+  ++num_on_device_;
+  const auto free_index = std::find(index_is_held_.begin(), index_is_held_.end(), false);
+  memory.index_ = static_cast<int32_t>(free_index - index_is_held_.begin());
+  if (free_index == index_is_held_.end()) index_is_held_.push_back(false);
+  index_is_held_[memory.index_] = true;
 }
 
-// Releases optional residency until `num_free_wanted` chunks are free beside what `rows` require.
-void KvManager::shrink_to(int64_t rows, int64_t num_free_wanted) {
-  auto num_missing = [&] {
-    int64_t missing = num_free_wanted - static_cast<int64_t>(free_chunks_.size());
-    for (size_t g = 0; g < row_chunks_.size(); ++g) {
-      const auto owned = static_cast<int64_t>(row_chunks_[g].size());
-      missing += std::max<int64_t>(0, required_chunks(g, rows) - owned);
+bool KvManager::cover(SequenceMemory& memory, int64_t tokens, int64_t num_written) {
+  DHS_CHECK(tokens > 0 && tokens <= memory.max_tokens_, "cover ", tokens, " tokens of ",
+            memory.max_tokens_);
+  const int64_t wanted = num_blocks(tokens);
+  const auto num_before = std::ssize(memory.index_items_);
+  if (wanted <= num_before) return true;
+  DevicePool::Need need = device_->need_of(covered_with(tokens, memory.max_tokens_));
+  need.items = num_new_items(
+      std::span<const HostBlockId>(memory.blocks_).subspan(num_before, wanted - num_before));
+  if (num_before > 0) {
+    need.own_rows -= device_->need_of(memory.device_tokens()).own_rows;
+  } else if (num_on_device_ > 0) {
+    need.items += num_growing_ + (wanted < std::ssize(memory.blocks_) ? 1 : 0);
+  }
+  if (!device_->fits(need)) return false;
+  take_device_part(memory, wanted, num_written);
+  return true;
+}
+
+void KvManager::park(SequenceMemory& memory) {
+  DHS_CHECK(!memory.is_parked() && index_is_held_[memory.index_], "request index ", memory.index_,
+            " leaves the device twice");
+  if (memory.index_items_.size() < memory.blocks_.size()) --num_growing_;
+  --num_on_device_;
+  device_->remove_rows(device_->need_of(memory.device_tokens()).own_rows);
+  for (size_t i = 0; i < memory.index_items_.size(); ++i) device_->release_item(memory.blocks_[i]);
+  memory.index_items_.clear();
+  index_is_held_[memory.index_] = false;
+  memory.index_ = -1;
+  // What was to come back for it alone need not come now.
+  std::erase_if(restores_, [&](const BlockRestore& restore) {
+    return !device_->items().contains(restore.block);
+  });
+}
+
+bool KvManager::could_admit(const KvDemand& demand, Others others) const {
+  const std::vector<HostBlockId> matched = match(demand);
+  if (!has_host_room(demand, matched)) return false;
+  DevicePool::Need need = device_->need_of(covered_at_once(demand));
+  need.items += num_new_items(matched) - std::ssize(matched);
+  return device_->could_fit(need, held_by(*device_, others));
+}
+
+bool KvManager::could_cover(const SequenceMemory& memory, int64_t tokens, Others others) const {
+  DevicePool::Need need = device_->need_of(covered_with(tokens, memory.max_tokens_));
+  need.items =
+      num_new_items(std::span<const HostBlockId>(memory.blocks_).first(num_blocks(tokens)));
+  return device_->could_fit(need, held_by(*device_, others));
+}
+
+// ---- The prefix cache ---------------------------------------------------------------------------
+
+void KvManager::publish(SequenceMemory& memory, std::span<const TokenId> durable) {
+  if (!memory.root_.has_value()) return;
+  PrefixIndex& index = host_->index();
+  while (std::ssize(durable) >= (std::ssize(memory.published_) + 1) * kHostBlockTokens) {
+    const auto i = std::ssize(memory.published_);
+    const PrefixNode parent{i == 0 ? *memory.root_ : memory.published_.back().value};
+    const auto tokens = tokens_of_block(durable, i);
+    const auto known = index.find(parent, tokens);
+    if (known.has_value()) {
+      host_->hold(*known);  // somebody else computed the same: the chain goes on from there
+      memory.published_.push_back(*known);
+    } else {
+      index.add(parent, memory.blocks_[i], tokens);
+      memory.published_.push_back(memory.blocks_[i]);
     }
-    return missing;
-  };
-  while (num_missing() > 0) {
-    const int group = most_surplus_group(rows);
-    DHS_CHECK(group >= 0, "required memory exceeds the chunk pool");
-    release_rows(group);
   }
 }
 
-// What a group may hold beyond its required chunks: in adaptive mode every row of every running
-// request, otherwise nothing.
-int64_t KvManager::target_chunks(int group) const {
-  const bool is_adaptive = residency_.mode == ResidencyMode::kAdaptive;
-  const int64_t rows = is_adaptive ? std::max(required_rows_, context_rows_) : required_rows_;
-  return required_chunks(group, rows);
-}
+// ---- Orders and reports -------------------------------------------------------------------------
 
-// Spare chunks go to the group with the fewest rows that can use one.
-void KvManager::grow_optional() {
-  while (!free_chunks_.empty()) {
-    int poorest = -1;
-    int64_t fewest_rows = INT64_MAX;
-    for (size_t g = 0; g < row_chunks_.size(); ++g) {
-      const auto owned = static_cast<int64_t>(row_chunks_[g].size());
-      const int64_t rows = owned * geometry_.records_per_chunk(g, capacity_.chunk_bytes);
-      if (owned < target_chunks(g) && rows < fewest_rows) {
-        poorest = static_cast<int>(g);
-        fewest_rows = rows;
-      }
-    }
-    if (poorest < 0) return;
-    grow_rows(poorest);
-  }
-}
+std::vector<ChunkMove> KvManager::rebalance() { return device_->rebalance(); }
 
-std::vector<ChunkMove> KvManager::rebalance() {
-  for (size_t g = 0; g < row_chunks_.size(); ++g) {
-    while (static_cast<int64_t>(row_chunks_[g].size()) > target_chunks(g)) release_rows(g);
-  }
-  shrink_to(required_rows_, 0);
-  for (size_t g = 0; g < row_chunks_.size(); ++g) {
-    while (static_cast<int64_t>(row_chunks_[g].size()) < required_chunks(g, required_rows_)) {
-      grow_rows(g);
-    }
-  }
-  if (residency_.mode == ResidencyMode::kAdaptive) grow_optional();
-  return std::exchange(moves_, {});
-}
+std::vector<HostBlockId> KvManager::take_retired_blocks() { return host_->take_retired(); }
 
-std::vector<HostBlockId> KvManager::take_retired_blocks() {
-  return std::exchange(retired_blocks_, {});
-}
+std::vector<BlockRestore> KvManager::take_restores() { return std::exchange(restores_, {}); }
 
 KvUsage KvManager::usage() const {
   KvUsage usage;
-  usage.host_blocks_used = capacity_.num_host_blocks - static_cast<int64_t>(free_blocks_.size());
-  usage.chunks_free = static_cast<int64_t>(free_chunks_.size());
-  usage.chunks_index = index_->num_segments();
-  for (const auto& chunks : row_chunks_) {
-    usage.chunks_rows.push_back(static_cast<int64_t>(chunks.size()));
+  usage.host_blocks_used = host_->num_held();
+  usage.host_blocks_cached = host_->num_cached();
+  usage.chunks_free = device_->num_free();
+  usage.chunks_index = device_->items().num_segments();
+  for (size_t g = 0; g < geometry_.groups.size(); ++g) {
+    usage.chunks_rows.push_back(device_->num_row_chunks(static_cast<int>(g)));
   }
   return usage;
 }
 
 std::string KvManager::check_invariants() const {
-  std::multiset<int32_t> owned;
-  for (ChunkId chunk : free_chunks_) owned.insert(chunk.value);
-  for (const auto& chunk : index_->chunks()) {
-    if (chunk.has_value()) owned.insert(chunk->value);
+  const auto num_held = std::count(index_is_held_.begin(), index_is_held_.end(), true);
+  if (num_held != num_on_device_ || num_growing_ > num_on_device_ || num_growing_ < 0) {
+    return absl::StrCat(num_held, " request indices, ", num_on_device_, " on the device, ",
+                        num_growing_, " growing");
   }
-  for (const auto& chunks : row_chunks_) {
-    for (ChunkId chunk : chunks) owned.insert(chunk.value);
+  if (device_->items().num_used() > host_->num_held()) {
+    return absl::StrCat(device_->items().num_used(), " index items for ", host_->num_held(),
+                        " held host blocks");
   }
-  if (static_cast<int32_t>(owned.size()) != capacity_.num_chunks ||
-      std::set<int32_t>(owned.begin(), owned.end()).size() != owned.size()) {
-    return absl::StrCat("chunks: ", owned.size(), " owned, ", capacity_.num_chunks, " exist");
+  for (std::string wrong : {host_->check_invariants(), device_->check_invariants()}) {
+    if (!wrong.empty()) return wrong;
   }
-  const auto held = std::count(block_is_held_.begin(), block_is_held_.end(), true);
-  if (held + std::ssize(free_blocks_) != capacity_.num_host_blocks) {
-    return absl::StrCat("host blocks: ", held, " held + ", free_blocks_.size(), " free of ",
-                        capacity_.num_host_blocks);
-  }
-  for (HostBlockId block : free_blocks_) {
-    if (block_is_held_[block.value]) return absl::StrCat("host block ", block.value, " is both");
-  }
-  if (index_->num_used() != held) {
-    return absl::StrCat(index_->num_used(), " index items for ", held, " host blocks");
-  }
-  const int64_t required = index_->num_segments() + total_required_chunks(required_rows_);
-  if (required > capacity_.num_chunks) {
-    return absl::StrCat("over-committed: ", required, " chunks required of ", capacity_.num_chunks);
-  }
-  return index_->check_invariants();
+  return {};
 }
 
 }  // namespace dhs

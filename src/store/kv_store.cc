@@ -41,9 +41,11 @@ absl::Status KvStore::reserve() {
   for (size_t g = 0; g < row_caches_.size(); ++g) row_caches_[g].head = &counters_.data[g].head;
   DHS_ASSIGN_OR_RETURN(reports_, device_.allocate_host(2 * counters_arena_.bytes()));
   DHS_RETURN_IF_ERROR(check_scratch());
-  // Every chunk may move twice between two steps, and every block be retired.
+  // Every chunk may move twice between two steps, every block be retired, and every item come back.
+  constexpr int64_t kRounding = 64;
   const int64_t upload_bytes =
-      2 * capacity_.num_chunks * int64_t{64} + capacity_.num_host_blocks * int64_t{4} + 64;
+      2 * capacity_.num_chunks * kRounding +
+      capacity_.num_host_blocks * int64_t{sizeof(int32_t) + sizeof(FetchOrder)} + 4 * kRounding;
   DHS_ASSIGN_OR_RETURN(uploader_, Uploader::create(device_, upload_bytes));
   index_items_ = {device_pool_.data(), chunk_offsets_.row(std::ssize(row_caches_)),
                   static_cast<int32_t>(geometry_.index_items_per_chunk(capacity_.chunk_bytes)),
@@ -110,7 +112,8 @@ void KvStore::lay_out_step(ArenaCarver& carver) {
   miss_of_ = view(carver.take<int32_t>(rows * top_k).data, rows, top_k);
   orders_ = carver.take<FetchOrder>(std::min(most_slots, rows * top_k));
   move_orders_ = carver.take<MoveOrder>(most_slots);
-  num_orders_ = carver.take<int32_t>(2);
+  restore_orders_ = carver.take<FetchOrder>(capacity_.num_host_blocks);
+  num_orders_ = carver.take<int32_t>(3);
   retired_blocks_ = carver.take<int32_t>(capacity_.num_host_blocks);
 }
 
@@ -133,7 +136,8 @@ HostRecords KvStore::host_records(int group) const {
 
 // ---- Step boundary ------------------------------------------------------------------------------
 
-void KvStore::apply(std::span<const HostBlockId> retired, std::span<const ChunkMove> moves) {
+void KvStore::apply(std::span<const HostBlockId> retired, std::span<const ChunkMove> moves,
+                    std::span<const BlockRestore> restores) {
   uploader_.begin_step();
   retire(retired);
   const auto index_table = std::ssize(row_caches_);
@@ -155,6 +159,7 @@ void KvStore::apply(std::span<const HostBlockId> retired, std::span<const ChunkM
         break;  // its pages belong to nobody
     }
   }
+  restore(restores);
 }
 
 void KvStore::set_chunk_offset(int64_t table, int32_t segment, int64_t offset) {
@@ -172,6 +177,24 @@ void KvStore::retire(std::span<const HostBlockId> blocks) {
                        .block_tokens = kHostBlockTokens},
                       stream_);
   }
+}
+
+// An index item is the record of a host block that counts as one token.
+void KvStore::restore(std::span<const BlockRestore> restores) {
+  if (restores.empty()) return;
+  std::vector<FetchOrder> orders;
+  for (const BlockRestore& restore : restores) {
+    orders.push_back({restore.block.value, restore.index_item});
+  }
+  const auto count = static_cast<int32_t>(std::ssize(orders));
+  uploader_.upload(std::span<const FetchOrder>(orders), restore_orders_.data, stream_);
+  uploader_.upload(std::span<const int32_t>(&count, 1), &num_orders_(2), stream_);
+  launch_gather({.host = {host_arena_.data(), geometry_.host_block_bytes,
+                          geometry_.index_item_offset, geometry_.index_item_bytes, 1},
+                 .slots = index_items_,
+                 .orders = view<const FetchOrder>(restore_orders_.data, count),
+                 .num_orders = &num_orders_(2)},
+                stream_);
 }
 
 void KvStore::release_rows(const ChunkMove& move) {

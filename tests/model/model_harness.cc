@@ -56,7 +56,7 @@ HarnessSequence ModelHarness::start(std::vector<TokenId> tokens, int64_t max_tok
 std::vector<float> ModelHarness::run(std::vector<HarnessSequence*>& sequences,
                                      const std::vector<int64_t>& num_tokens, bool all_logits,
                                      TapObserver* taps) {
-  store_->apply(kv_->take_retired_blocks(), kv_->rebalance());
+  store_->apply(kv_->take_retired_blocks(), kv_->rebalance(), kv_->take_restores());
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions, sequence_of_row, logit_rows;
   int64_t width = 1;

@@ -41,10 +41,12 @@ TEST(Admission, one_that_does_not_fit_holds_those_behind_it) {
   driver.enqueue(3, {.prompt_tokens = 10, .max_tokens = 2});  // would fit beside the first
   bool second_ran = false;
   while (!second_ran) {
+    bool third_ran = false;
     for (const PlannedWork& work : driver.step().work) {
-      EXPECT_NE(work.request, 3u) << "a later request overtook one that waits for memory";
+      third_ran |= work.request == 3;
       second_ran |= work.request == 2;
     }
+    EXPECT_TRUE(second_ran || !third_ran) << "a later request overtook one that waits for memory";
   }
   EXPECT_EQ(driver.scheduler().num_queued(), 0);
 }

@@ -166,7 +166,7 @@ TEST(Cancel, frees_all_a_running_request_holds_and_reports_what_it_used) {
   EXPECT_EQ(update->finished->usage.rows_fetched, 4);
   EXPECT_EQ(driver.kv().usage().host_blocks_used, 1);
   const StepRecord record = driver.step();
-  EXPECT_EQ(describe(record.work), "2: 0+3!");
+  EXPECT_EQ(describe(record.work), "2: 4+1!");
   EXPECT_EQ(record.retired_blocks.size(), 3u);
 }
 

@@ -75,8 +75,8 @@ class TwoRanks : public testing::Test {
 
 TEST_F(TwoRanks, take_turns_with_equal_requests_and_have_a_budget_each) {
   for (uint64_t id = 1; id <= 4; ++id) enqueue(id, 6);
-  EXPECT_EQ(step(), "1: 6, 3: 2 | 2: 6, 4: 2");
-  EXPECT_EQ(step(), "1: 1, 3: 4 | 2: 1, 4: 4");
+  EXPECT_EQ(step(), "1: 4, 3: 4 | 2: 4, 4: 4");
+  EXPECT_EQ(step(), "1: 2, 3: 2 | 2: 2, 4: 2");
   EXPECT_EQ(scheduler_.num_running(), 4);
 }
 

@@ -9,7 +9,6 @@ namespace {
 
 constexpr int32_t kTopK = 4;
 constexpr int64_t kChunkBytes = 4096;
-constexpr int32_t kNumChunks = 4096;
 
 KvGeometry geometry() {
   const std::vector<int32_t> layers_per_group = {1, 2};
@@ -44,14 +43,16 @@ std::string describe(const std::vector<PlannedWork>& work) {
   return text;
 }
 
-SchedulerDriver::SchedulerDriver(SchedulerConfig config, int32_t num_blocks)
-    : kv_(geometry(), {num_blocks, kNumChunks, kChunkBytes}, ResidencyConfig()),
+SchedulerDriver::SchedulerDriver(SchedulerConfig config, int32_t num_blocks, int32_t num_chunks)
+    : kv_(geometry(), {num_blocks, num_chunks, kChunkBytes}, ResidencyConfig()),
       scheduler_(config, {&kv_}, {kEndToken, kOtherEnd}) {}
 
 void SchedulerDriver::enqueue(uint64_t request, const Wanted& wanted) {
   GenerateRequest generate;
   generate.prompt.resize(wanted.prompt_tokens);
-  std::iota(generate.prompt.begin(), generate.prompt.end(), static_cast<TokenId>(request * 1000));
+  std::iota(generate.prompt.begin(), generate.prompt.end(),
+            static_cast<TokenId>((wanted.text > 0 ? wanted.text : request) * 1000));
+  generate.priority = wanted.priority;
   generate.sampling.max_tokens = wanted.max_tokens;
   generate.sampling.min_tokens = wanted.min_tokens;
   generate.sampling.stop_token_ids = wanted.stop_token_ids;

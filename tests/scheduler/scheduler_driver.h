@@ -44,14 +44,18 @@ struct Wanted {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   absl::Time deadline = absl::InfiniteFuture();
+  int32_t priority = 0;
+  uint64_t text = 0;  // whose prompt it begins with; 0: its own
 };
 
 class SchedulerDriver {
  public:
-  // A request of up to 64 tokens takes one host block of `num_blocks`; chunks are plentiful.
-  SchedulerDriver(SchedulerConfig config, int32_t num_blocks);
+  // A request of up to 64 tokens takes one host block of `num_blocks`; chunks are plentiful, unless
+  // said otherwise. A chunk has four index items, or 256 rows of the first index group, or 128 of
+  // the second.
+  SchedulerDriver(SchedulerConfig config, int32_t num_blocks, int32_t num_chunks = 4096);
 
-  // Prompts are `request` * 1000, then counting up.
+  // Prompts are `request` * 1000 (or `text` * 1000), then counting up.
   void enqueue(uint64_t request, const Wanted& wanted);
   // Draws what `draw(request)` says for every sequence that wants a token.
   StepRecord step(const std::function<std::vector<TokenId>(uint64_t request)>& draw = {});

@@ -48,8 +48,8 @@ TEST(StepPlan, decodes_come_before_prompt_chunks_and_leave_them_the_rest_of_the_
   driver.enqueue(2, {.prompt_tokens = 40});
   EXPECT_EQ(describe(driver.step().work), "1: 16+1!, 2: 0+15");
   driver.enqueue(3, {.prompt_tokens = 3});
-  EXPECT_EQ(describe(driver.step().work), "1: 17+1!, 2: 15+15");
-  EXPECT_EQ(describe(driver.step().work), "1: 18+1!, 2: 30+10!, 3: 0+3!");
+  EXPECT_EQ(describe(driver.step().work), "1: 17+1!, 2: 15+12, 3: 0+3!");
+  EXPECT_EQ(describe(driver.step().work), "1: 18+1!, 3: 3+1!, 2: 27+13!");
 }
 
 TEST(StepPlan, a_decode_admitted_later_still_precedes_an_older_prompt) {
@@ -60,14 +60,24 @@ TEST(StepPlan, a_decode_admitted_later_still_precedes_an_older_prompt) {
   EXPECT_EQ(describe(driver.step().work), "1: 4+1!, 2: 4+7");
 }
 
-TEST(StepPlan, the_oldest_prompt_fills_the_step_first) {
+TEST(StepPlan, prompts_share_the_step_and_a_short_one_does_not_wait_for_a_long_one) {
   SchedulerDriver driver(kSixteen, 64);
   driver.enqueue(8, {.prompt_tokens = 10});
-  driver.enqueue(1, {.prompt_tokens = 20});
+  driver.enqueue(1, {.prompt_tokens = 200});
   driver.enqueue(2, {.prompt_tokens = 5});
-  EXPECT_EQ(describe(driver.step().work), "8: 0+10!, 1: 0+6");
-  EXPECT_EQ(describe(driver.step().work), "8: 10+1!, 1: 6+14!, 2: 0+1");
-  EXPECT_EQ(describe(driver.step().work), "8: 11+1!, 1: 20+1!, 2: 1+4!");
+  EXPECT_EQ(describe(driver.step().work), "8: 0+6, 1: 0+5, 2: 0+5!");
+  EXPECT_EQ(describe(driver.step().work), "2: 5+1!, 8: 6+4!, 1: 5+11");
+  EXPECT_EQ(describe(driver.step().work), "8: 10+1!, 2: 6+1!, 1: 16+14");
+}
+
+TEST(StepPlan, beside_decodes_prompts_take_no_more_than_prefill_chunk) {
+  SchedulerDriver driver({.max_running = 4, .max_batched_tokens = 16, .prefill_chunk = 6}, 64);
+  driver.enqueue(1, {.prompt_tokens = 16, .max_tokens = 3});
+  EXPECT_EQ(describe(driver.step().work), "1: 0+16!") << "nobody decodes";
+  driver.enqueue(2, {.prompt_tokens = 40});
+  EXPECT_EQ(describe(driver.step().work), "1: 16+1!, 2: 0+6");
+  EXPECT_EQ(describe(driver.step().work), "1: 17+1!, 2: 6+6");
+  EXPECT_EQ(describe(driver.step().work), "2: 12+16");
 }
 
 TEST(StepPlan, never_exceeds_the_budget_and_computes_every_position_once_in_order) {

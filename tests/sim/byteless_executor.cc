@@ -7,7 +7,11 @@ namespace dhs::sim {
 
 ByteLessExecutor::ByteLessExecutor(const KvGeometry& geometry, const KvCapacity& capacity,
                                    uint32_t seed)
-    : geometry_(geometry), caches_(geometry.groups.size()), random_(seed) {
+    : geometry_(geometry),
+      caches_(geometry.groups.size()),
+      num_written_(capacity.num_host_blocks),
+      index_items_(capacity.num_chunks * geometry.index_items_per_chunk(capacity.chunk_bytes)),
+      random_(seed) {
   const int64_t num_rows = int64_t{capacity.num_host_blocks} * kHostBlockTokens;
   for (size_t g = 0; g < caches_.size(); ++g) {
     Cache& cache = caches_[g];
@@ -27,6 +31,7 @@ ByteLessExecutor::ByteLessExecutor(const KvGeometry& geometry, const KvCapacity&
 
 void ByteLessExecutor::apply(const RankPlan& plan) {
   for (HostBlockId block : plan.retired_blocks) {
+    num_written_[block.value] = 0;
     for (Cache& cache : caches_) {
       launch_invalidate({.cache = cache.state,
                          .blocks = view<const int32_t>(&block.value, 1),
@@ -45,6 +50,30 @@ void ByteLessExecutor::apply(const RankPlan& plan) {
     int64_t num_dropped = 0;
     launch_release_segment(
         {cache.state, view(moves.data(), moves.size()), &num_moves, &num_dropped}, {});
+  }
+  for (const BlockRestore& restore : plan.restores) {
+    index_items_[restore.index_item] = {restore.block.value, num_written_[restore.block.value]};
+    ++num_restored_;
+  }
+}
+
+// Before a row reads them, the index keys of all tokens before it must be on the device.
+void ByteLessExecutor::write_index_keys(const SequenceWork& work) {
+  const int64_t end = work.first_position + std::ssize(work.tokens);
+  DHS_CHECK(end <= work.memory->device_tokens(), "request ", work.request.value, " computes to ",
+            end, ", covers ", work.memory->device_tokens());
+  for (int64_t first = 0; first < end; first += kHostBlockTokens) {
+    const auto i = first / kHostBlockTokens;
+    const int32_t block = work.memory->blocks()[i].value;
+    IndexItem& item = index_items_[work.memory->index_items()[i]];
+    const int64_t needed = std::clamp<int64_t>(work.first_position - first, 0, kHostBlockTokens);
+    DHS_CHECK(needed == 0 || (item.block == block && item.num_written >= needed), "request ",
+              work.request.value, " reads ", needed, " index keys of block ", block,
+              ", its item has ", item.num_written, " of block ", item.block);
+    const int64_t written = std::min<int64_t>(end - first, kHostBlockTokens);
+    if (written <= needed) continue;
+    item = {block, written};
+    num_written_[block] = written;
   }
 }
 
@@ -101,6 +130,7 @@ void ByteLessExecutor::run_group(Cache& cache, const SequenceWork& work, Sequenc
 
 StepResult ByteLessExecutor::execute(const RankPlan& plan) {
   apply(plan);
+  for (const SequenceWork& work : plan.work) write_index_keys(work);
   for (Cache& cache : caches_) {
     launch_begin_step({cache.state}, {});
     claim_new_rows(cache, plan);

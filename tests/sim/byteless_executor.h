@@ -23,6 +23,7 @@ class ByteLessExecutor {
   std::string check_invariants(const std::vector<bool>& block_is_held, const KvUsage& usage) const;
 
   int64_t num_fetched() const { return num_fetched_; }
+  int64_t num_restored() const { return num_restored_; }
 
  private:
   struct Cache {
@@ -34,14 +35,24 @@ class ByteLessExecutor {
     RowCacheState state;
   };
 
+  // Tokens of a host block whose state is written, and of which block an index item holds them.
+  struct IndexItem {
+    int32_t block = -1;
+    int64_t num_written = 0;
+  };
+
   void apply(const RankPlan& plan);
+  void write_index_keys(const SequenceWork& work);
   void claim_new_rows(Cache& cache, const RankPlan& plan);
   void run_group(Cache& cache, const SequenceWork& work, SequenceResult& result);
 
   const KvGeometry geometry_;
   std::vector<Cache> caches_;
+  std::vector<int64_t> num_written_;    // by host block
+  std::vector<IndexItem> index_items_;  // by item
   std::mt19937 random_;
   int64_t num_fetched_ = 0;
+  int64_t num_restored_ = 0;
 };
 
 }  // namespace dhs::sim

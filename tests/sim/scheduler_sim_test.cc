@@ -1,5 +1,6 @@
 // Seeded whole-system simulation: real scheduler, real KV accounting, real row-cache policy; random
-// arrivals, cancels and deadlines on tiny pools. Every invariant is checked after every step.
+// arrivals of a few texts and three priorities, cancels, deadlines and pauses on tiny pools. Every
+// invariant is checked after every step.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -43,9 +44,11 @@ class Simulation {
     for (int i = 0; i < num_steps; ++i) {
       arrive();
       cancel();
+      pause();
       step();
       if (testing::Test::HasFatalFailure()) return;
     }
+    for (uint64_t id = 1; id <= num_requests_; ++id) scheduler_.set_paused(RequestId(id), false);
     while (!scheduler_.idle()) {
       step();
       if (testing::Test::HasFatalFailure()) return;
@@ -58,6 +61,10 @@ class Simulation {
 
   uint64_t trace() const { return trace_; }
   int64_t most_running() const { return most_running_; }
+  int64_t num_parked() const { return num_parked_; }
+  int64_t num_preemptions() const { return scheduler_.num_preemptions(); }
+  int64_t num_cached_tokens() const { return num_cached_tokens_; }
+  int64_t num_restored() const { return executor_.num_restored(); }
   int64_t num_finished(FinishReason reason) { return num_finished_[reason]; }
 
  private:
@@ -67,9 +74,12 @@ class Simulation {
   }
 
   void arrive() {
-    if (random_() % 4 != 0) return;
+    if (random_() % 4 != 0 || scheduler_.requests().size() > 60) return;
     GenerateRequest request;
-    request.prompt.resize(1 + random_() % 200, 1);
+    request.prompt.resize(1 + random_() % 200, static_cast<TokenId>(random_() % 3));
+    request.priority = static_cast<int32_t>(random_() % 3);
+    if (random_() % 4 == 0) request.cache_salt = "salt";
+    request.bypass_prefix_cache = random_() % 8 == 0;
     request.sampling.max_tokens = 1 + static_cast<int32_t>(random_() % 100);
     request.sampling.seed = random_();
     request.sampling.ignore_eos = random_() % 2 == 0;
@@ -86,6 +96,18 @@ class Simulation {
     const RequestId id(1 + random_() % num_requests_);
     auto update = scheduler_.finish(id, FinishReason::kCancelled, absl::OkStatus());
     if (update.has_value()) see(*update);
+  }
+
+  void pause() {
+    if (random_() % 16 != 0 || num_requests_ == 0) return;
+    // Few are told to go on by chance alone: all that were paused are, now and then.
+    if (random_() % 4 == 0) {
+      for (uint64_t id = 1; id <= num_requests_; ++id) scheduler_.set_paused(RequestId(id), false);
+    } else {
+      for (RequestId id : scheduler_.requests()) {
+        if (random_() % 4 == 0) scheduler_.set_paused(id, true);
+      }
+    }
   }
 
   void step() {
@@ -136,6 +158,8 @@ class Simulation {
     mix(update.request.value);
     if (!update.finished.has_value()) return;
     seen.finished = true;
+    num_parked_ += update.finished->usage.times_parked;
+    num_cached_tokens_ += update.finished->usage.cached_prompt_tokens;
     ++num_finished_[update.finished->reason];
     EXPECT_EQ(update.finished->usage.completion_tokens, seen.num_tokens);
     if (update.finished->reason == FinishReason::kLength) {
@@ -157,11 +181,14 @@ class Simulation {
   std::map<int32_t, uint64_t> last_holder_;
   std::map<FinishReason, int64_t> num_finished_;
   int64_t most_running_ = 0;
+  int64_t num_parked_ = 0;
+  int64_t num_cached_tokens_ = 0;
   uint64_t trace_ = 0xcbf29ce484222325ull;
 };
 
 TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
   int64_t stopped = 0, cancelled = 0, expired = 0, most_running = 0;
+  int64_t parked = 0, preempted = 0, cached_tokens = 0, restored = 0;
   for (uint32_t seed = 1; seed <= 12; ++seed) {
     World world{.seed = seed, .mode = static_cast<ResidencyMode>(seed % 3)};
     if (seed % 4 == 0) world.num_chunks = 18;  // barely one long request
@@ -173,12 +200,20 @@ TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
     cancelled += simulation.num_finished(FinishReason::kCancelled);
     expired += simulation.num_finished(FinishReason::kDeadline);
     most_running = std::max(most_running, simulation.most_running());
+    parked += simulation.num_parked();
+    preempted += simulation.num_preemptions();
+    cached_tokens += simulation.num_cached_tokens();
+    restored += simulation.num_restored();
   }
   // The worlds must have seen what they are meant to test.
   EXPECT_GT(stopped, 0);
   EXPECT_GT(cancelled, 0);
   EXPECT_GT(expired, 0);
   EXPECT_EQ(most_running, 6);
+  EXPECT_GT(preempted, 100);
+  EXPECT_GT(parked, preempted) << "nobody was parked by a pause";
+  EXPECT_GT(cached_tokens, 10000);
+  EXPECT_GT(restored, 1000);
 }
 
 TEST(SchedulerSimulation, the_same_seed_gives_the_same_trace) {

@@ -79,7 +79,7 @@ void StoreWorld::release(int sequence) {
 void StoreWorld::settle() {
   const std::vector<HostBlockId> retired = kv_.take_retired_blocks();
   moves_ = kv_.rebalance();
-  store_->apply(retired, moves_);
+  store_->apply(retired, moves_, kv_.take_restores());
   device_.synchronize();
   for (HostBlockId block : retired) store_->poison(block, kCanary);
   dirty_released_chunks();

@@ -1,0 +1,72 @@
+// Where the state of a token lies in both memory tiers, and how ownership of memory changes.
+//
+// Plain data: the accounting (kv.h) makes it, the store (store.h) carries it out.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dhisparse/base.h"
+
+namespace dhs {
+
+// ---- Geometry ---------------------------------------------------------------------------------
+
+struct GroupGeometry {
+  int32_t first_layer = 0;
+  int32_t num_layers = 0;
+  int64_t record_bytes = 0;   // one token, all layers of the group
+  int64_t page_bytes = 0;     // index keys of one host block
+  int64_t record_offset = 0;  // of the group's records within a host block
+  int64_t page_offset = 0;    // of the group's page within an index item
+};
+
+// Where everything lies within a host block: [records of group 0 .. G-1][index item]. The index
+// item (all groups' pages) has the same bytes on the device, so restoring one is a single copy.
+struct KvGeometry {
+  std::vector<GroupGeometry> groups;
+  int32_t top_k = 0;
+  int64_t index_item_offset = 0;
+  int64_t index_item_bytes = 0;
+  int64_t host_block_bytes = 0;
+
+  int64_t records_per_chunk(int group, int64_t chunk_bytes) const {
+    return chunk_bytes / groups[group].record_bytes;
+  }
+  int64_t index_items_per_chunk(int64_t chunk_bytes) const {
+    return chunk_bytes / index_item_bytes;
+  }
+};
+
+// layers_per_group: as the model's index groups; every layer has rows of row_bytes.
+KvGeometry make_geometry(std::span<const int32_t> layers_per_group, int64_t row_bytes,
+                         int64_t page_bytes, int32_t top_k);
+
+struct KvCapacity {
+  int32_t num_host_blocks = 0;
+  int32_t num_chunks = 0;
+  int64_t chunk_bytes = 0;
+};
+
+// ---- Chunk moves ------------------------------------------------------------------------------
+
+// One change of ownership, in the order in which the store must apply it. Row caches gain and lose
+// their last segment only; an index segment may be any.
+struct ChunkMove {
+  enum class Kind { kGrowRows, kReleaseRows, kGrowIndex, kReleaseIndex };
+  Kind kind = Kind::kGrowRows;
+  int32_t group = 0;  // row moves only
+  int32_t segment = 0;
+  ChunkId chunk;
+};
+
+// ---- Restores -----------------------------------------------------------------------------------
+
+// The index item of a host block that comes (back) to the device: a prefix hit, or a resume.
+struct BlockRestore {
+  HostBlockId block;
+  int32_t index_item = 0;
+};
+
+}  // namespace dhs

@@ -1,0 +1,58 @@
+// A step as data: what the scheduler wants computed, and what came of it.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dhisparse/base.h"
+#include "dhisparse/kv.h"
+#include "dhisparse/sampling.h"
+
+namespace dhs {
+
+struct SequenceWork {  // one sequence's query rows in this step
+  RequestId request;
+  std::span<const TokenId> tokens;  // a prompt chunk, or the newest token
+  // Set when the newest token is not known yet: the draw of the step before that brings it.
+  std::optional<int32_t> previous_draw;
+  Position first_position = 0;             // of tokens[0]
+  const SequenceMemory* memory = nullptr;  // covers every position up to the last row
+  int64_t num_prompt_tokens = 0;           // of tokens; the others were generated
+  bool wants_token = false;                // false for a chunk that is not the prompt's last
+  const SamplingParams* sampling = nullptr;
+  uint64_t seed = 0;
+  std::span<const TokenId> masked_tokens;  // that may not be drawn
+};
+
+struct RankPlan {                           // one rank's part of a step
+  std::vector<SequenceWork> work;           // decoding sequences first, then prompt chunks
+  std::vector<HostBlockId> retired_blocks;  // applied first: their slots are forgotten
+  std::vector<ChunkMove> chunk_moves;       // applied next, in order
+  std::vector<BlockRestore> restores;       // then: index items of prefix hits and resumes
+
+  int64_t num_rows() const;
+};
+
+struct StepPlan {
+  StepId step;
+  std::vector<RankPlan> ranks;  // at least one
+
+  bool has_work() const;
+};
+
+struct SequenceResult {             // one per SequenceWork, in its order, rank by rank
+  std::vector<TokenOutput> tokens;  // empty unless wants_token
+  int64_t rows_selected = 0;
+  int64_t rows_fetched = 0;
+};
+
+struct StepResult {
+  std::vector<SequenceResult> sequences;
+  absl::Duration elapsed;  // that the step took; zero: not known
+};
+
+}  // namespace dhs

@@ -1,0 +1,80 @@
+// The pool of chunks: which belong to the index keys, which to which row cache, which to nobody.
+//
+// Required: the index items that requests cover, and in every row cache the rows that the mode
+// promises them. The rest is optional residency in adaptive mode, otherwise free.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dhisparse/config.h"
+#include "dhisparse/kv_geometry.h"
+#include "kv/index_items.h"
+
+namespace dhs {
+
+class DevicePool {
+ public:
+  DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
+             const ResidencyConfig& residency);
+
+  // What requests require. Index items are shared, rows are not: in resident mode rows follow the
+  // items, otherwise every request brings its own.
+  struct Need {
+    int64_t items = 0;
+    int64_t own_rows = 0;
+  };
+  // Of a request that covers this many tokens, alone.
+  Need need_of(int64_t num_tokens) const;
+
+  // Chunks for that need on an empty machine.
+  int64_t chunks_for(const Need& need) const;
+  // Whether it fits on top of what is required now; at best: if the items in use lay close together
+  // and `freed` of the need were given up.
+  bool fits(const Need& more) const;
+  bool could_fit(const Need& more, const Need& freed) const;
+
+  // Takes optional residency back until the need is covered. Precondition: fits().
+  void add(const Need& more);
+  // Row requirements only: items are given back one by one.
+  void remove_rows(int64_t own_rows);
+
+  const IndexItems& items() const { return items_; }
+  IndexItems::Held hold_item(HostBlockId block) { return items_.hold(block); }
+  void release_item(HostBlockId block);
+
+  // Moves chunks towards their targets; every move since the last call, in order.
+  std::vector<ChunkMove> rebalance();
+
+  int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
+  int64_t num_row_chunks(int group) const { return static_cast<int64_t>(rows_[group].size()); }
+  int64_t num_optional() const;
+  std::string check_invariants() const;
+
+ private:
+  int64_t num_groups() const { return static_cast<int64_t>(rows_.size()); }
+  int64_t required_rows(int64_t own_rows, int64_t items) const;
+  int64_t required_rows() const { return required_rows(own_rows_, items_.num_used()); }
+  int64_t chunks_of_rows(int group, int64_t rows) const;
+  int64_t chunks_of_all_rows(int64_t rows) const;
+  int64_t target_chunks(int group) const;
+  int most_surplus_group(int64_t rows) const;
+  ChunkId take_free();
+  void grow_rows(int group);
+  void release_rows(int group);
+  void grow_index();
+  void shrink_to(int64_t rows, int64_t num_free_wanted);
+  void grow_optional();
+
+  const KvGeometry& geometry_;
+  const int32_t num_chunks_;
+  const int64_t chunk_bytes_;
+  const ResidencyConfig residency_;
+  IndexItems items_;
+  std::vector<ChunkId> free_;
+  std::vector<std::vector<ChunkId>> rows_;  // per group, by segment
+  std::vector<ChunkMove> moves_;
+  int64_t own_rows_ = 0;  // of all requests, the same number in every group
+};
+
+}  // namespace dhs

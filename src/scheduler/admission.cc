@@ -1,0 +1,171 @@
+// Who is on the device: admission, coverage, parking.
+#include <algorithm>
+
+#include "scheduler/sequence.h"
+
+namespace dhs {
+
+std::optional<int> choose_rank(std::span<const RankLoad> ranks) {
+  std::optional<int> best;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!ranks[i].can_admit) continue;
+    // a / m > b / n as a n > b m: no rounding.
+    auto share = [&](const RankLoad& rank, const RankLoad& other) {
+      return rank.optional_chunks * (other.num_running + 1);
+    };
+    if (!best.has_value() || share(ranks[i], ranks[*best]) > share(ranks[*best], ranks[i])) {
+      best = static_cast<int>(i);
+    }
+  }
+  return best;
+}
+
+int64_t Scheduler::num_running_on(int rank) const {
+  return std::count_if(running_.begin(), running_.end(),
+                       [&](const auto& sequence) { return sequence->rank == rank; });
+}
+
+void Scheduler::park(Sequence& sequence) {
+  kv_[sequence.rank]->park(sequence.memory);
+  ++sequence.usage.times_parked;
+  Sequence::insert(Sequence::take(sequence, running_), waiting_);
+}
+
+void Scheduler::park_paused() {
+  for (size_t i = 0; i < running_.size();) {
+    if (running_[i]->is_paused) {
+      park(*running_[i]);
+    } else {
+      ++i;
+    }
+  }
+}
+
+// ---- Coverage -----------------------------------------------------------------------------------
+
+// Every running request covers what it is to compute next. Where memory is short the last in order
+// makes room: at worst the request itself.
+void Scheduler::cover_running() {
+  for (size_t i = 0; i < running_.size();) {
+    Sequence& sequence = *running_[i];
+    KvManager& kv = *kv_[sequence.rank];
+    bool is_parked = false;
+    while (
+        !is_parked && !sequence.is_ending() &&
+        !kv.cover(sequence.memory, sequence.num_reached_tokens(), sequence.num_computed_tokens)) {
+      const auto last = std::find_if(running_.rbegin(), running_.rend(), [&](const auto& other) {
+        return other->rank == sequence.rank;
+      });
+      is_parked = last->get() == &sequence;
+      ++num_preemptions_;
+      park(**last);
+    }
+    if (!is_parked) ++i;
+  }
+}
+
+// ---- Admission ----------------------------------------------------------------------------------
+
+namespace {
+
+KvDemand demand_of(const GenerateRequest& request, std::span<const TokenId> tokens,
+                   int64_t max_tokens) {
+  KvDemand demand{.max_tokens = max_tokens,
+                  .device_tokens = std::min(std::ssize(tokens) + 1, max_tokens)};
+  if (!request.bypass_prefix_cache) {
+    demand.tokens = tokens;
+    demand.salt = request.cache_salt;
+  }
+  return demand;
+}
+
+}  // namespace
+
+std::vector<RankLoad> Scheduler::loads(const KvDemand& demand) const {
+  std::vector<RankLoad> loads;
+  for (size_t rank = 0; rank < kv_.size(); ++rank) {
+    const int64_t running = num_running_on(static_cast<int>(rank));
+    loads.push_back({.can_admit = running < config_.max_running && kv_[rank]->can_admit(demand),
+                     .optional_chunks = kv_[rank]->num_optional_chunks(),
+                     .num_running = running});
+  }
+  return loads;
+}
+
+void Scheduler::start_waiting() {
+  size_t i = 0;
+  while (i < waiting_.size()) {
+    Sequence& sequence = *waiting_[i];
+    if (sequence.is_paused) {
+      ++i;
+      continue;
+    }
+    while (!start(sequence)) {
+      if (!make_place(sequence)) return;
+    }
+    Sequence::insert(Sequence::take(sequence, waiting_), running_);
+  }
+}
+
+bool Scheduler::start(Sequence& sequence) {
+  return sequence.is_admitted ? start_parked(sequence) : start_new(sequence);
+}
+
+bool Scheduler::start_parked(Sequence& sequence) {
+  if (num_running_on(sequence.rank) >= config_.max_running) return false;
+  return kv_[sequence.rank]->cover(sequence.memory, sequence.num_reached_tokens(),
+                                   sequence.num_computed_tokens);
+}
+
+bool Scheduler::start_new(Sequence& sequence) {
+  const KvDemand demand = demand_of(sequence.request, sequence.tokens, sequence.max_tokens());
+  const std::optional<int> rank = choose_rank(loads(demand));
+  if (!rank.has_value()) return false;
+  std::optional<SequenceMemory> memory = kv_[*rank]->admit(demand);
+  DHS_CHECK(memory.has_value(), "rank ", *rank, " refuses request ", sequence.id.value);
+  sequence.rank = *rank;
+  sequence.memory = *std::move(memory);
+  sequence.is_admitted = true;
+  sequence.num_computed_tokens = sequence.memory.cached_tokens();
+  sequence.usage.cached_prompt_tokens = sequence.num_computed_tokens;
+  return true;
+}
+
+// ---- Preemption ---------------------------------------------------------------------------------
+
+// Parks the last running request of lower priority, if that can help to start `sequence`.
+bool Scheduler::make_place(const Sequence& sequence) {
+  if (sequence.is_admitted) return make_place_on(sequence.rank, sequence);
+  for (size_t rank = 0; rank < kv_.size(); ++rank) {
+    if (make_place_on(static_cast<int>(rank), sequence)) return true;
+  }
+  return false;
+}
+
+bool Scheduler::make_place_on(int rank, const Sequence& sequence) {
+  const std::vector<Sequence*> lower = lower_on(rank, sequence);
+  if (lower.empty()) return false;
+  std::vector<const SequenceMemory*> memories;
+  for (const Sequence* other : lower) memories.push_back(&other->memory);
+  const bool could_help =
+      sequence.is_admitted
+          ? kv_[rank]->could_cover(sequence.memory, sequence.num_reached_tokens(), memories)
+          : kv_[rank]->could_admit(
+                demand_of(sequence.request, sequence.tokens, sequence.max_tokens()), memories);
+  if (!could_help) return false;
+  ++num_preemptions_;
+  park(*lower.back());
+  return true;
+}
+
+std::vector<Scheduler::Sequence*> Scheduler::lower_on(int rank, const Sequence& sequence) const {
+  std::vector<Sequence*> lower;
+  for (const auto& other : running_) {
+    if (other->rank == rank && other->request.priority < sequence.request.priority) {
+      lower.push_back(other.get());
+    }
+  }
+  return lower;
+}
+
+}  // namespace dhs

@@ -1,0 +1,101 @@
+// What the next step computes.
+#include <algorithm>
+
+#include "scheduler/sequence.h"
+#include "scheduler/shares.h"
+
+namespace dhs {
+
+StepPlan Scheduler::plan(absl::Time now, std::vector<RequestUpdate>& updates) {
+  DHS_CHECK(num_steps_ - num_committed_steps_ <= 1, num_steps_ - num_committed_steps_,
+            " steps are planned and not committed");
+  end_expired(now, updates);
+  park_paused();
+  cover_running();
+  start_waiting();
+  StepPlan plan;
+  plan.step = StepId(++num_steps_);
+  for (size_t rank = 0; rank < kv_.size(); ++rank) {
+    plan.ranks.push_back(plan_rank(static_cast<int>(rank)));
+  }
+  return plan;
+}
+
+RankPlan Scheduler::plan_rank(int rank) {
+  RankPlan plan;
+  add_decodes(rank, plan);
+  add_prompt_chunks(rank, plan);
+  plan.retired_blocks = kv_[rank]->take_retired_blocks();
+  plan.chunk_moves = kv_[rank]->rebalance();
+  plan.restores = kv_[rank]->take_restores();
+  return plan;
+}
+
+void Scheduler::add_decodes(int rank, RankPlan& plan) {
+  for (const auto& sequence : running_) {
+    if (sequence->rank != rank || !sequence->is_decoding() || sequence->is_ending()) continue;
+    add_work(plan, *sequence, 1);
+  }
+}
+
+int64_t Scheduler::prompt_budget(int64_t num_decodes) const {
+  const int64_t left = config_.max_batched_tokens - num_decodes;
+  if (num_decodes == 0) return left;
+  const int64_t most = std::min<int64_t>(left, config_.prefill_chunk);
+  return step_cost_.max_prompt_tokens(config_.tpot_target, most);
+}
+
+void Scheduler::add_prompt_chunks(int rank, RankPlan& plan) {
+  std::vector<Sequence*> sequences;
+  std::vector<int64_t> wanted;
+  for (const auto& sequence : running_) {
+    // Planned in this very step already, or with nothing left to compute.
+    if (sequence->rank != rank || sequence->is_decoding() || sequence->is_ending()) continue;
+    if (sequence->num_waiting_tokens() == 0) continue;
+    sequences.push_back(sequence.get());
+    wanted.push_back(sequence->num_waiting_tokens());
+  }
+  const std::vector<int64_t> shares = share_out(prompt_budget(std::ssize(plan.work)), wanted);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (shares[i] > 0) add_work(plan, *sequences[i], shares[i]);
+  }
+}
+
+void Scheduler::add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens) {
+  const SequenceWork work = work_of(sequence, num_tokens);
+  sequence.num_computed_tokens += num_tokens;
+  if (work.wants_token) {
+    ++sequence.num_pending_tokens;
+    sequence.latest_draw = static_cast<int32_t>(
+        std::count_if(plan.work.begin(), plan.work.end(),
+                      [](const SequenceWork& other) { return other.wants_token; }));
+  }
+  plan.work.push_back(work);
+}
+
+SequenceWork Scheduler::work_of(const Sequence& sequence, int64_t num_tokens) {
+  static constexpr TokenId kBeingDrawn[] = {0};
+  const SamplingParams& sampling = sequence.request.sampling;
+  SequenceWork work;
+  work.request = sequence.id;
+  if (sequence.num_computed_tokens < sequence.num_tokens()) {
+    work.tokens =
+        std::span<const TokenId>(sequence.tokens).subspan(sequence.num_computed_tokens, num_tokens);
+  } else {
+    work.tokens = kBeingDrawn;
+    work.previous_draw = sequence.latest_draw;
+  }
+  work.first_position = static_cast<Position>(sequence.num_computed_tokens);
+  work.num_prompt_tokens =
+      std::clamp<int64_t>(sequence.num_prompt_tokens - sequence.num_computed_tokens, 0, num_tokens);
+  work.memory = &sequence.memory;
+  work.wants_token = num_tokens == sequence.num_waiting_tokens();
+  work.sampling = &sampling;
+  work.seed = *sampling.seed;
+  if (sequence.num_output_tokens() < sampling.min_tokens) {
+    work.masked_tokens = sequence.stop_tokens;
+  }
+  return work;
+}
+
+}  // namespace dhs

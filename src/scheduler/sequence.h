@@ -1,0 +1,52 @@
+// One request: its tokens and how far they are computed; everything else follows from these.
+#pragma once
+
+#include <vector>
+
+#include "dhisparse/scheduler.h"
+
+namespace dhs {
+
+struct Scheduler::Sequence {
+  RequestId id;
+  uint64_t arrival = 0;  // number of its enqueue()
+  int rank = 0;          // where it runs, once admitted
+  GenerateRequest request;
+  std::vector<TokenId> tokens;  // prompt and output; reserved for max_tokens(): spans stay valid
+  int64_t num_prompt_tokens = 0;
+  int64_t num_computed_tokens = 0;  // whose KV is written, or will be by a step already planned
+  int64_t num_pending_tokens = 0;   // being drawn by steps that are not committed
+  int32_t latest_draw = 0;          // of the pending ones, its number in its step
+  bool is_admitted = false;
+  bool is_paused = false;
+  std::vector<TokenId> stop_tokens;
+  SequenceMemory memory;
+  Usage usage;
+
+  int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t num_output_tokens() const {
+    return num_tokens() + num_pending_tokens - num_prompt_tokens;
+  }
+  int64_t max_tokens() const { return num_prompt_tokens + request.sampling.max_tokens; }
+  int64_t num_waiting_tokens() const {
+    return num_tokens() + num_pending_tokens - num_computed_tokens;
+  }
+  bool is_decoding() const { return num_waiting_tokens() == 1 && num_output_tokens() > 0; }
+  // Its last token is being drawn: nothing is left to compute.
+  bool is_ending() const { return num_tokens() + num_pending_tokens == max_tokens(); }
+  // What has to be covered on the device for all that waits to be computed.
+  int64_t num_reached_tokens() const { return num_tokens() + num_pending_tokens; }
+
+  bool goes_before(const Sequence& other) const {
+    if (request.priority != other.request.priority) {
+      return request.priority > other.request.priority;
+    }
+    return arrival < other.arrival;
+  }
+
+  // Puts it where it belongs in a list that is in order.
+  static void insert(std::unique_ptr<Sequence> sequence, Sequences& sequences);
+  static std::unique_ptr<Sequence> take(const Sequence& sequence, Sequences& sequences);
+};
+
+}  // namespace dhs

@@ -37,6 +37,9 @@ struct ClientRequest {
   std::vector<std::string> stop;
   std::vector<uint32_t> stop_token_ids;
   std::optional<bool> ignore_eos;
+  int32_t priority = 0;
+  std::string cache_salt;
+  bool bypass_prefix_cache = false;
   std::optional<bool> include_stop_str_in_output;
   std::optional<bool> skip_special_tokens;
   bool logprobs = false;

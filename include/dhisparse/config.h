@@ -80,6 +80,7 @@ struct LimitsConfig {
   int64_t max_metadata_bytes = int64_t{16} << 10;       // of one call
   int64_t max_arriving_bytes = int64_t{512} << 20;      // of requests not yet tokenized, all calls
   int64_t max_unread_output_bytes = int64_t{32} << 20;  // that waits for one client
+  absl::Duration park_after = absl::Seconds(10);        // that a client has read nothing
   absl::Duration max_request_time = absl::InfiniteDuration();
 };
 

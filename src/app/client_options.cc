@@ -49,6 +49,14 @@ void add_sampling(CLI::App& command, ClientRequest& request) {
   command.add_flag("--ignore-eos", request.ignore_eos, "Go on after the model's end token");
 }
 
+void add_scheduling(CLI::App& command, ClientRequest& request) {
+  command.add_option("--priority", request.priority, "Higher runs first (default: 0)");
+  command.add_option("--cache-salt", request.cache_salt,
+                     "Share the prefix cache with equal salts only");
+  command.add_flag("--bypass-prefix-cache", request.bypass_prefix_cache,
+                   "Take nothing from the prefix cache and leave nothing in it");
+}
+
 void add_output(CLI::App& command, ClientRequest& request) {
   command.add_flag("--include-stop", request.include_stop_str_in_output,
                    "The stop string is part of the text");
@@ -69,6 +77,7 @@ void add_generate(CLI::App& app, ClientOptions& options) {
   add_text_prompt(prompt, options);
   add_token_ids(prompt, options);
   add_sampling(command, options.request);
+  add_scheduling(command, options.request);
   add_output(command, options.request);
   command.final_callback([&] { options.command = ClientCommand::kGenerate; });
 }

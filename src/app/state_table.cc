@@ -32,19 +32,23 @@ std::string summary(const ServerState& state) {
                         engine.residency_mode, engine.link_emulated ? ", link emulated" : "",
                         state.draining ? ", DRAINING" : "", state.version);
   absl::StrAppendFormat(&text,
-                        "requests  running %d (peak %d), queued %d (%d tokens), finished %d\n",
+                        "requests  running %d (peak %d), parked %d, queued %d (%d tokens), "
+                        "finished %d, preemptions %d\n",
                         engine.running_requests, engine.peak_running_requests,
-                        engine.queued_requests, engine.queued_tokens, engine.finished_requests);
-  absl::StrAppendFormat(&text, "tokens    prompt %d, generated %d, in %d steps\n",
-                        engine.prompt_tokens, engine.generated_tokens, engine.steps);
+                        engine.parked_requests, engine.queued_requests, engine.queued_tokens,
+                        engine.finished_requests, engine.preemptions);
+  absl::StrAppendFormat(
+      &text, "tokens    prompt %d, from the prefix cache %d, generated %d, in %d steps\n",
+      engine.prompt_tokens, engine.cached_prompt_tokens, engine.generated_tokens, engine.steps);
   absl::StrAppendFormat(&text,
                         "device    %s: row caches %s, index keys %s, free %s (chunks of %s)\n",
                         bytes(engine.device_pool_bytes), bytes(engine.device_row_cache_bytes),
                         bytes(engine.device_index_bytes),
                         bytes(engine.chunks_free * engine.chunk_bytes), bytes(engine.chunk_bytes));
-  absl::StrAppendFormat(&text, "host      %s: used %s (%s)\n", bytes(engine.host_pool_bytes),
-                        bytes(engine.host_used_bytes),
-                        percent(engine.host_used_bytes, engine.host_pool_bytes));
+  absl::StrAppendFormat(&text, "host      %s: used %s (%s), cached prefixes %s\n",
+                        bytes(engine.host_pool_bytes), bytes(engine.host_used_bytes),
+                        percent(engine.host_used_bytes, engine.host_pool_bytes),
+                        bytes(engine.host_cached_bytes));
   return text;
 }
 

@@ -109,6 +109,8 @@ Keys limits_keys() {
                {.min = kKiB, .max = 1024 * kGiB}),
       size_key("limits.max_unread_output", Field{kLimits, &LimitsConfig::max_unread_output_bytes},
                {.min = kKiB, .max = kGiB}),
+      duration_key("limits.park_after", Field{kLimits, &LimitsConfig::park_after},
+                   absl::Milliseconds(1)),
       duration_key("limits.max_request_time", Field{kLimits, &LimitsConfig::max_request_time},
                    absl::Milliseconds(1)),
   };

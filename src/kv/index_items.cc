@@ -32,7 +32,7 @@ int32_t IndexItems::add_segment(ChunkId chunk) {
 }
 
 IndexItems::Held IndexItems::hold(HostBlockId block) {
-  Item& item = item_of_[block];
+  Item& item = item_of_[block.value];
   if (item.num_holders++ > 0) return {item.item, false};
   DHS_CHECK(!free_items_.empty(), "no index item is free");
   item.item = *free_items_.begin();
@@ -42,7 +42,7 @@ IndexItems::Held IndexItems::hold(HostBlockId block) {
 }
 
 std::optional<IndexItems::EmptySegment> IndexItems::release(HostBlockId block) {
-  const auto found = item_of_.find(block);
+  const auto found = item_of_.find(block.value);
   DHS_CHECK(found != item_of_.end(), "host block ", block.value, " has no index item to release");
   if (--found->second.num_holders > 0) return std::nullopt;
   const int32_t item = found->second.item;
@@ -68,7 +68,7 @@ std::string IndexItems::check_invariants() const {
   }
   for (const auto& [block, item] : item_of_) {
     if (free_items_.contains(item.item)) {
-      return absl::StrCat("the index item of host block ", block.value, " is free");
+      return absl::StrCat("the index item of host block ", block, " is free");
     }
   }
   return {};

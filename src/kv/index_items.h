@@ -2,11 +2,10 @@
 // Requests that share a block share its item. Items live in chunks of their own, the segments.
 #pragma once
 
-#include <absl/container/flat_hash_map.h>
-
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "dhisparse/base.h"
@@ -20,7 +19,7 @@ class IndexItems {
   int64_t num_segments() const { return num_segments_; }
   int64_t num_used() const { return static_cast<int64_t>(item_of_.size()); }
   int64_t num_free() const { return static_cast<int64_t>(free_items_.size()); }
-  bool contains(HostBlockId block) const { return item_of_.contains(block); }
+  bool contains(HostBlockId block) const { return item_of_.contains(block.value); }
   // Segments to add before `num_items` can be allocated.
   int64_t missing_segments(int64_t num_items) const;
   // Segments that would do for all items in use and `num_items` more, if they lay close together.
@@ -58,7 +57,7 @@ class IndexItems {
   std::vector<std::optional<ChunkId>> chunks_;  // by segment
   std::vector<int32_t> used_;                   // items in use, by segment
   std::set<int32_t> free_items_;
-  absl::flat_hash_map<HostBlockId, Item> item_of_;
+  std::unordered_map<int32_t, Item> item_of_;  // by host block
 };
 
 }  // namespace dhs

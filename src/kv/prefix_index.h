@@ -7,13 +7,12 @@
 // Accounting only: whether a block's bytes may be read is for the caller to know.
 #pragma once
 
-#include <absl/container/flat_hash_map.h>
-#include <absl/container/flat_hash_set.h>
-
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "dhisparse/base.h"
@@ -84,9 +83,9 @@ class PrefixIndex {
   }
 
   std::vector<Entry> entries_;  // by block
-  absl::flat_hash_set<HostBlockId, Hash, Equal> children_;
-  absl::flat_hash_map<int32_t, Root> roots_;  // by node value
-  absl::flat_hash_map<std::string, int32_t> root_of_salt_;
+  std::unordered_set<HostBlockId, Hash, Equal> children_;
+  std::unordered_map<int32_t, Root> roots_;  // by node value
+  std::unordered_map<std::string, int32_t> root_of_salt_;
   int32_t num_roots_ever_ = 0;
 };
 

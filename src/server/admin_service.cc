@@ -18,6 +18,8 @@ void put_requests(const EngineState& from, wire::Requests& to) {
   to.set_queued_tokens(count(from.queued_tokens));
   to.set_peak_running(count(from.peak_running_requests));
   to.set_finished(count(from.finished_requests));
+  to.set_parked(count(from.parked_requests));
+  to.set_preemptions(count(from.preemptions));
 }
 
 void put_tiers(const EngineState& from, wire::State& to) {
@@ -30,6 +32,7 @@ void put_tiers(const EngineState& from, wire::State& to) {
   wire::HostTier& host = *to.mutable_host_tier();
   host.set_pool_bytes(count(from.host_pool_bytes));
   host.set_used_bytes(count(from.host_used_bytes));
+  host.set_cached_bytes(count(from.host_cached_bytes));
 }
 
 void put_group(const GroupState& from, wire::IndexGroup& to) {
@@ -62,6 +65,7 @@ grpc::ServerUnaryReactor* AdminService::GetState(grpc::CallbackServerContext* co
   response->set_steps(count(state.steps));
   response->set_prompt_tokens(count(state.prompt_tokens));
   response->set_generated_tokens(count(state.generated_tokens));
+  response->set_cached_prompt_tokens(count(state.cached_prompt_tokens));
   put_tiers(state, *response);
   for (const GroupState& group : state.groups) put_group(group, *response->add_groups());
   response->set_draining(serving_.calls.closed());

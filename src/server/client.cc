@@ -45,6 +45,9 @@ wire::GenerateRequest to_wire(const ClientRequest& from) {
   to.set_request_id(from.request_id);
   put_prompt(from, to);
   put_sampling(from, *to.mutable_sampling());
+  to.set_priority(from.priority);
+  to.mutable_prefix_cache()->set_salt(from.cache_salt);
+  to.mutable_prefix_cache()->set_bypass(from.bypass_prefix_cache);
   wire::Output& output = *to.mutable_output();
   if (from.include_stop_str_in_output) {
     output.set_include_stop_str_in_output(*from.include_stop_str_in_output);
@@ -82,7 +85,8 @@ void take_finished(const wire::Finished& from, ClientOutput& to) {
               .completion_tokens = static_cast<int64_t>(usage.completion_tokens()),
               .cached_prompt_tokens = static_cast<int64_t>(usage.cached_prompt_tokens()),
               .rows_selected = static_cast<int64_t>(usage.rows_selected()),
-              .rows_fetched = static_cast<int64_t>(usage.rows_fetched())};
+              .rows_fetched = static_cast<int64_t>(usage.rows_fetched()),
+              .times_parked = static_cast<int64_t>(usage.times_parked())};
   if (usage.has_time_to_first_token_s()) {
     to.time_to_first_token_s = usage.time_to_first_token_s();
   }
@@ -116,15 +120,19 @@ EngineState to_engine_state(const wire::State& from) {
       .running_requests = static_cast<int64_t>(from.requests().running()),
       .queued_requests = static_cast<int64_t>(from.requests().queued()),
       .queued_tokens = static_cast<int64_t>(from.requests().queued_tokens()),
+      .parked_requests = static_cast<int64_t>(from.requests().parked()),
       .peak_running_requests = static_cast<int64_t>(from.requests().peak_running()),
       .finished_requests = static_cast<int64_t>(from.requests().finished()),
       .prompt_tokens = static_cast<int64_t>(from.prompt_tokens()),
       .generated_tokens = static_cast<int64_t>(from.generated_tokens()),
+      .cached_prompt_tokens = static_cast<int64_t>(from.cached_prompt_tokens()),
+      .preemptions = static_cast<int64_t>(from.requests().preemptions()),
       .device_pool_bytes = static_cast<int64_t>(from.device_tier().pool_bytes()),
       .device_index_bytes = static_cast<int64_t>(from.device_tier().index_bytes()),
       .device_row_cache_bytes = static_cast<int64_t>(from.device_tier().row_cache_bytes()),
       .host_pool_bytes = static_cast<int64_t>(from.host_tier().pool_bytes()),
       .host_used_bytes = static_cast<int64_t>(from.host_tier().used_bytes()),
+      .host_cached_bytes = static_cast<int64_t>(from.host_tier().cached_bytes()),
       .chunk_bytes = static_cast<int64_t>(from.device_tier().chunk_bytes()),
       .chunks_free = static_cast<int64_t>(from.device_tier().chunks_free()),
       .groups = {}};

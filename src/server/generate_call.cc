@@ -138,10 +138,13 @@ void GenerateCall::end_before_submit(const absl::Status& status) {
 
 void GenerateCall::OnWriteDone(bool ok) {
   if (!ok) give_up(absl::CancelledError("the client is gone"));
+  std::optional<RequestId> awake;
   {
     MutexLock lock(mutex_);
     is_writing_ = false;
+    if (std::exchange(is_paused_, false)) awake = engine_id_;
   }
+  if (awake) serving_.engine.set_paused(*awake, false);
   pump();
 }
 
@@ -182,6 +185,7 @@ void GenerateCall::pump() {
     if (is_writing_ || is_finishing_) return;
     if (!outbox_.empty()) {
       is_writing_ = true;
+      writing_since_ = absl::Now();
       next = std::move(outbox_.front());
       outbox_.pop_front();
       outbox_bytes_ -= next->num_bytes;
@@ -210,11 +214,19 @@ void GenerateCall::on_tokens(const std::vector<TokenOutput>& tokens) {
   num_tokens_received_ += static_cast<int64_t>(tokens.size());
   const OutputDelta delta = assembler_->push(tokens);
   bool is_slow = false;
+  std::optional<RequestId> idle;
   {
     MutexLock lock(mutex_);
     append(delta);
     is_slow = static_cast<int64_t>(outbox_bytes_) > serving_.limits.max_unread_output_bytes;
+    const bool is_idle =
+        is_writing_ && last_token_at_ - writing_since_ > serving_.limits.park_after;
+    if (is_idle && !is_paused_) {
+      is_paused_ = true;
+      idle = engine_id_;
+    }
   }
+  if (idle) serving_.engine.set_paused(*idle, true);
   if (is_slow) {
     give_up(absl::ResourceExhaustedError(absl::StrCat(
         "output waiting for the client: the limit of ", serving_.limits.max_unread_output_bytes,
@@ -299,6 +311,7 @@ wire::GenerateResponse GenerateCall::finished_message(const Finished& finished) 
   usage.set_cached_prompt_tokens(static_cast<uint64_t>(finished.usage.cached_prompt_tokens));
   usage.set_rows_selected(static_cast<uint64_t>(finished.usage.rows_selected));
   usage.set_rows_fetched(static_cast<uint64_t>(finished.usage.rows_fetched));
+  usage.set_times_parked(static_cast<uint64_t>(finished.usage.times_parked));
   if (num_tokens_received_ > 0) {
     usage.set_time_to_first_token_s(absl::ToDoubleSeconds(first_token_at_ - arrived_));
   }

@@ -96,6 +96,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   std::deque<Outgoing> outbox_ DHS_GUARDED_BY(mutex_);
   size_t outbox_bytes_ DHS_GUARDED_BY(mutex_) = 0;
   bool is_writing_ DHS_GUARDED_BY(mutex_) = false;
+  absl::Time writing_since_ DHS_GUARDED_BY(mutex_);
+  bool is_paused_ DHS_GUARDED_BY(mutex_) = false;  // for as long as the client reads nothing
   bool is_finishing_ DHS_GUARDED_BY(mutex_) = false;
   // Nothing more will come; finish when the outbox is empty.
   bool has_ended_ DHS_GUARDED_BY(mutex_) = false;

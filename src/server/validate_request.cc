@@ -10,6 +10,7 @@ namespace dhs {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 256;
+constexpr size_t kMaxSaltBytes = 256;
 
 // "<field>: <what>, the limit is <limit> (<key>); <remedy>"
 absl::Status over_limit(std::string_view field, const std::string& what, int64_t limit,
@@ -30,6 +31,13 @@ absl::Status check_request_id(const std::string& id) {
   if (id.size() <= kMaxRequestIdBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("request_id: ", id.size(), " bytes, the limit is ",
                                                  kMaxRequestIdBytes, "; shorten it"));
+}
+
+absl::Status check_salt(const std::string& salt) {
+  if (salt.size() <= kMaxSaltBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("prefix_cache.salt: ", salt.size(),
+                                                 " bytes, the limit is ", kMaxSaltBytes,
+                                                 "; use a digest of it"));
 }
 
 absl::StatusOr<SamplingParams> to_sampling(const wire::GenerateRequest& request,
@@ -166,6 +174,7 @@ absl::StatusOr<std::vector<TokenId>> tokenize_prompt(const wire::TextPrompt& pro
 absl::StatusOr<ValidRequest> validate_request(const wire::GenerateRequest& request,
                                               const RequestRules& rules) {
   DHS_RETURN_IF_ERROR(check_request_id(request.request_id()));
+  DHS_RETURN_IF_ERROR(check_salt(request.prefix_cache().salt()));
   DHS_ASSIGN_OR_RETURN(SamplingParams sampling, to_sampling(request, rules));
   std::vector<std::string> stops(request.sampling().stop().begin(),
                                  request.sampling().stop().end());
@@ -177,7 +186,11 @@ absl::StatusOr<ValidRequest> validate_request(const wire::GenerateRequest& reque
                                        request.sampling().has_max_tokens(), rules.model, sampling));
   return ValidRequest{
       .request_id = request.request_id(),
-      .engine_request = {.prompt = std::move(prompt), .sampling = std::move(sampling)},
+      .engine_request = {.prompt = std::move(prompt),
+                         .sampling = std::move(sampling),
+                         .priority = request.priority(),
+                         .cache_salt = request.prefix_cache().salt(),
+                         .bypass_prefix_cache = request.prefix_cache().bypass()},
       .stops = std::move(stops),
       .stop_matcher = std::move(matcher),
       .skip_special_tokens = !output.has_skip_special_tokens() || output.skip_special_tokens()};

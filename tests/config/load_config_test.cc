@@ -37,13 +37,15 @@ model: {path: /models/glm, name: glm, max_context: 131072}
 device: {backend: cpu, memory: 1GiB, chunk: 4MiB, threads: 3, ordinal: 2, scratch: 32MiB}
 parallel: {ranks: 4, mode: data}
 host: {pool: 1.5GiB}
-kv: {row_format: fp8, index_format: f32}
+kv: {row_format: fp8, index_format: f32, prefix_cache: false}
 residency: {mode: resident, fixed_rows_per_request: 6144}
 scheduler:
   max_running: 8
   max_batched_tokens: 256
   max_queued_requests: 9
   max_queued_tokens: 10000000000
+  prefill_chunk: 99
+  tpot_target: 25ms
 limits:
   max_message: 4MB
   max_prompt_tokens: 1000
@@ -56,6 +58,7 @@ limits:
   max_metadata: 8KiB
   max_arriving: 16MiB
   max_unread_output: 2KiB
+  park_after: 3s
   max_request_time: 10m
 server: {listen: "[::1]:1234", reflection: false, drain_timeout: 250ms}
 log: {level: debug}
@@ -94,6 +97,10 @@ log: {level: debug}
   EXPECT_EQ(c.limits.max_metadata_bytes, 8 << 10);
   EXPECT_EQ(c.limits.max_arriving_bytes, 16 << 20);
   EXPECT_EQ(c.limits.max_unread_output_bytes, 2 << 10);
+  EXPECT_FALSE(c.kv.prefix_cache);
+  EXPECT_EQ(c.scheduler.prefill_chunk, 99);
+  EXPECT_EQ(c.scheduler.tpot_target, absl::Milliseconds(25));
+  EXPECT_EQ(c.limits.park_after, absl::Seconds(3));
   EXPECT_EQ(c.limits.max_request_time, absl::Minutes(10));
   EXPECT_EQ(c.server.listen, "[::1]:1234");
   EXPECT_FALSE(c.server.reflection);

@@ -120,5 +120,30 @@ TEST(CudaEngine, gives_the_same_bits_under_every_mode_pressure_batch_and_stream_
   EXPECT_GT(most_fetched, 100) << "nothing is proven unless rows came back from the host";
 }
 
+// Index keys come back from the host blocks: of a prefix that others computed, and of a request that
+// was parked with a step in flight.
+TEST(CudaEngine, brings_cached_and_parked_requests_back_with_the_same_bits) {
+  const World world{.name = "tight", .memory_kib = 288};
+  const GenerateRequest request = requests(256).front();
+  simt::options().stream_seed = 4;
+  auto engine = start_engine(config_of("glm_share_bf16", world));
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const std::string cold = fingerprint(generate_all(**engine, {request}).front());
+  const std::string warm = fingerprint(generate_all(**engine, {request}).front());
+  EXPECT_EQ(warm, cold);
+  EXPECT_EQ((*engine)->state().cached_prompt_tokens, 128);
+  GenerateRequest bypass = request;
+  bypass.bypass_prefix_cache = true;
+  auto sink = std::make_shared<CollectingSink>();
+  const RequestId id = *(*engine)->submit(bypass, sink);
+  sink->wait_for_tokens(2);
+  (*engine)->set_paused(id, true);
+  generate_all(**engine, {requests(256).back()});
+  (*engine)->set_paused(id, false);
+  EXPECT_EQ(sink->wait().usage.times_parked, 1);
+  EXPECT_EQ(fingerprint(sink->tokens()), cold);
+  expect_all_memory_free(**engine);
+}
+
 }  // namespace
 }  // namespace dhs

@@ -69,6 +69,12 @@ class FakeEngine final : public Engine {
     finish(id, {.reason = FinishReason::kCancelled, .stop_token = {}, .error = {}, .usage = {}});
   }
 
+  void set_paused(RequestId id, bool is_paused) override {
+    std::lock_guard lock(mutex_);
+    pauses_.emplace_back(id, is_paused);
+    changed_.notify_all();
+  }
+
   EngineState state() const override {
     std::lock_guard lock(mutex_);
     EngineState state;
@@ -119,6 +125,12 @@ class FakeEngine final : public Engine {
   bool is_running(RequestId id) {
     std::lock_guard lock(mutex_);
     return requests_.count(id) > 0;
+  }
+  // Waits for that many calls of set_paused and returns them in order.
+  std::vector<std::pair<RequestId, bool>> wait_for_pauses(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return pauses_.size() >= count; });
+    return pauses_;
   }
   int num_cancels() const {
     std::lock_guard lock(mutex_);
@@ -190,6 +202,7 @@ class FakeEngine final : public Engine {
   std::map<RequestId, Running> requests_;
   uint64_t num_submitted_ = 0;
   int num_cancels_ = 0;
+  std::vector<std::pair<RequestId, bool>> pauses_;
   absl::Status refusal_;
   std::function<void(FakeEngine&, RequestId)> script_;
 };

@@ -1,3 +1,4 @@
+#include <absl/time/clock.h>
 #include <gmock/gmock.h>
 
 #include "server_fixture.h"
@@ -24,6 +25,9 @@ TEST_F(GenerateTest, passes_a_request_to_the_engine_as_it_was_asked) {
   sampling.add_stop_token_ids(65);
   sampling.set_ignore_eos(true);
   request.mutable_output()->set_top_logprobs(2);
+  request.set_priority(-3);
+  request.mutable_prefix_cache()->set_salt("tenant");
+  request.mutable_prefix_cache()->set_bypass(true);
   OpenCall call(*stub_, request);
   const RequestId id = engine_.wait_for_request();
   const GenerateRequest got = engine_.request(id);
@@ -40,6 +44,9 @@ TEST_F(GenerateTest, passes_a_request_to_the_engine_as_it_was_asked) {
   EXPECT_TRUE(got.sampling.logprobs);
   EXPECT_EQ(got.sampling.num_top_logprobs, 2);
   EXPECT_EQ(got.deadline, absl::InfiniteFuture());
+  EXPECT_EQ(got.priority, -3);
+  EXPECT_EQ(got.cache_salt, "tenant");
+  EXPECT_TRUE(got.bypass_prefix_cache);
 }
 
 TEST_F(GenerateTest, takes_unset_scalars_as_the_contract_says) {
@@ -370,6 +377,43 @@ TEST_F(GenerateTest, ends_the_request_of_a_client_that_reads_too_slowly) {
   const Outcome outcome = call.read_all();
   EXPECT_EQ(outcome.status.error_code(), grpc::RESOURCE_EXHAUSTED);
   EXPECT_THAT(outcome.status.error_message(), HasSubstr("read the stream faster"));
+}
+
+TEST_F(GenerateTest, parks_the_request_of_a_client_that_reads_nothing_until_it_reads) {
+  limits_.park_after = absl::Milliseconds(50);
+  limits_.max_unread_output_bytes = int64_t{1} << 30;
+  start();
+  OpenCall call(*stub_, text_request("x"));
+  const RequestId id = engine_.wait_for_request();
+  const std::string piece(100'000, 'a');
+  for (int i = 0; i < 100; ++i) engine_.emit(id, piece);  // 50 MB: the transport takes in less
+  engine_.flush();
+  absl::SleepFor(absl::Milliseconds(200));
+  engine_.emit(id, piece);
+  EXPECT_THAT(engine_.wait_for_pauses(1), ElementsAre(testing::Pair(id, true)));
+  engine_.emit(id, piece);
+  engine_.flush();
+  engine_.finish(id, FinishReason::kLength);
+  EXPECT_TRUE(call.read_all().status.ok());
+  EXPECT_THAT(engine_.wait_for_pauses(2),
+              ElementsAre(testing::Pair(id, true), testing::Pair(id, false)));
+}
+
+TEST_F(GenerateTest, never_parks_the_request_of_a_client_that_reads) {
+  limits_.park_after = absl::Milliseconds(1);
+  start();
+  OpenCall call(*stub_, text_request("x"));
+  const RequestId id = engine_.wait_for_request();
+  wire::GenerateResponse response;
+  ASSERT_TRUE(call.reader->Read(&response));
+  for (int i = 0; i < 5; ++i) {
+    engine_.emit(id, "a");
+    ASSERT_TRUE(call.reader->Read(&response));
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  engine_.finish(id, FinishReason::kLength);
+  EXPECT_TRUE(call.read_all().status.ok());
+  EXPECT_TRUE(engine_.wait_for_pauses(0).empty());
 }
 
 TEST_F(GenerateTest, keeps_many_streams_apart) {

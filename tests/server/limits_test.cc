@@ -120,6 +120,8 @@ TEST_F(LimitsTest, name_the_sampling_that_cannot_be_served) {
        [](auto& r) { r.mutable_sampling()->set_min_p(1.5f); }},
       {"top_k: 2147483648, the limit is 2147483647; ask for less",
        [](auto& r) { r.mutable_sampling()->set_top_k(0x80000000u); }},
+      {"prefix_cache.salt: 257 bytes, the limit is 256; use a digest of it",
+       [](auto& r) { r.mutable_prefix_cache()->set_salt(std::string(257, 's')); }},
       {"sampling.top_logprobs is 4; allowed: 0 to 3 (limits.max_logprobs)",
        [](auto& r) { r.mutable_output()->set_top_logprobs(4); }},
   };

@@ -73,7 +73,7 @@ Slice::Slice(const Bench& bench, const SliceModel& model, const SliceContents& c
       1);
   manager_ = std::make_unique<KvManager>(geometry_, capacity_, shape.residency);
   store_ = or_stop(KvStore::create(bench.device, geometry_, capacity_, layout));
-  ws_ = or_stop(reserve_workspace(bench.device, config,
+  ws_ = or_stop(reserve_workspace(bench.device, config, sharding_,
                                   {.max_query_rows = shape.batch,
                                    .max_logit_rows = 1,
                                    .max_context = shape.context + shape.max_steps}));
@@ -187,8 +187,8 @@ void Slice::launch_step(const QueryRows& rows) {
   const TargetConfig& config = model_.config;
   const int64_t n = shape_.batch;
   const AttentionContext attention{
-      config, model_.rope_frequencies.data(), ws_, *store_, rows, bench_.device, nullptr};
-  const MlpContext mlp{config, ws_, n, bench_.device, nullptr};
+      config, model_.rope_frequencies.data(), ws_, *store_, rows, bench_.device, nullptr, nullptr};
+  const MlpContext mlp{config, ws_, n, n, bench_.device, nullptr, sharding_};
   auto normalize = [&](const DeviceVector<float>& weight) {
     launch_rms_norm({first_rows(ws_.hidden, n), weight.data(),
                      static_cast<float>(config.rms_norm_eps), first_rows(ws_.normed, n)},

@@ -65,6 +65,7 @@ class Slice {
   const SliceModel& model_;
   const SliceContents& contents_;
   const SliceShape shape_;
+  const Sharding sharding_;  // the only rank
   KvGeometry geometry_;
   KvCapacity capacity_;
   std::unique_ptr<KvManager> manager_;

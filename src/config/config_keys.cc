@@ -147,10 +147,13 @@ std::vector<std::string> siblings(std::string_view section) {
 
 std::optional<std::string> suggest_name(std::string_view name) {
   const std::string_view section = section_of(name);
-  // The right key in the wrong section.
+  // The right key in the wrong section; where several sections have it, the one spelt most like it.
+  std::vector<std::string> namesakes;
   for (const ConfigKey& key : config_keys()) {
-    if (leaf_of(key.name) == leaf_of(name)) return key.name;
+    if (leaf_of(key.name) == leaf_of(name)) namesakes.push_back(key.name);
   }
+  if (const auto close = nearest(name, namesakes)) return close;
+  if (!namesakes.empty()) return absl::StrJoin(namesakes, "' or '");
   const std::string prefix = section.empty() ? "" : absl::StrCat(to_absl(section), ".");
   if (const auto close = nearest(leaf_of(name), siblings(section))) return prefix + *close;
   if (section.empty()) return std::nullopt;

@@ -31,8 +31,7 @@ class LoadConfig : public testing::Test {
   const fs::path directory_;
 };
 
-TEST_F(LoadConfig, reads_every_key) {
-  const std::string path = write("a.yaml", R"(schema_version: 1
+constexpr const char* kEveryKey = R"(schema_version: 1
 model: {path: /models/glm, name: glm, max_context: 131072}
 device: {backend: cpu, memory: 1GiB, chunk: 4MiB, threads: 3, ordinal: 2, scratch: 32MiB}
 parallel: {ranks: 4, mode: data}
@@ -62,10 +61,9 @@ limits:
   max_request_time: 10m
 server: {listen: "[::1]:1234", reflection: false, drain_timeout: 250ms}
 log: {level: debug}
-)");
-  const auto loaded = load_config(path, {});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  const EngineConfig& c = loaded->config;
+)";
+
+void expect_memory_keys(const EngineConfig& c) {
   EXPECT_EQ(c.model.path, "/models/glm");
   EXPECT_EQ(c.model.name, "glm");
   EXPECT_EQ(c.model.max_context, 131072);
@@ -82,6 +80,9 @@ log: {level: debug}
   EXPECT_EQ(c.kv.index_format, RowFormat::kF32);
   EXPECT_EQ(c.residency.mode, ResidencyMode::kResident);
   EXPECT_EQ(c.residency.fixed_rows_per_request, 6144);
+}
+
+void expect_serving_keys(const EngineConfig& c) {
   EXPECT_EQ(c.scheduler.max_running, 8);
   EXPECT_EQ(c.scheduler.max_batched_tokens, 256);
   EXPECT_EQ(c.scheduler.max_queued_requests, 9);
@@ -106,6 +107,14 @@ log: {level: debug}
   EXPECT_FALSE(c.server.reflection);
   EXPECT_EQ(c.server.drain_timeout, absl::Milliseconds(250));
   EXPECT_EQ(c.log.level, "debug");
+}
+
+TEST_F(LoadConfig, reads_every_key) {
+  const std::string path = write("a.yaml", kEveryKey);
+  const auto loaded = load_config(path, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  expect_memory_keys(loaded->config);
+  expect_serving_keys(loaded->config);
   for (const ConfigValue& value : loaded->provenance) {
     EXPECT_TRUE(value.source.starts_with(path + ":")) << value.key << " from " << value.source;
   }

@@ -11,12 +11,12 @@
 #include "dhisparse/tokenizer.h"
 
 namespace dhs::bench {
-namespace {
-
-[[noreturn]] void die(const absl::Status& status) {
+void die(const absl::Status& status) {
   std::fprintf(stderr, "bench: %s\n", status.ToString().c_str());
   std::exit(1);
 }
+
+namespace {
 
 class TimingSink final : public TokenSink {
  public:

@@ -2,11 +2,20 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dhisparse/engine.h"
 
 namespace dhs::bench {
+
+// Stops the process with a message on an error.
+[[noreturn]] void die(const absl::Status& status);
+template <class T>
+T or_die(absl::StatusOr<T> result) {
+  if (!result.ok()) die(result.status());
+  return *std::move(result);
+}
 
 struct RequestTiming {
   double time_to_first_token_s = 0;

@@ -108,8 +108,8 @@ class Engine {
   // Ends the request within one step and frees all its memory; unknown ids are ignored. Any thread.
   virtual void cancel(RequestId request) = 0;
 
-  // Parks the request within one step, or lets it go on: it keeps its host memory and its place, and
-  // computes nothing meanwhile. Unknown ids are ignored. Any thread.
+  // Parks the request within one step, or lets it go on: it keeps its host memory and its place,
+  // and computes nothing meanwhile. Unknown ids are ignored. Any thread.
   virtual void set_paused(RequestId request, bool is_paused) = 0;
 
   // As of the last finished step. Any thread.

@@ -8,10 +8,10 @@
 // the host: a decoding request's next row then waits for a token that is still being drawn. What
 // such a row computes for a request that turns out to have ended is dropped.
 //
-// Order: higher priority first, then first come, first served; a request that does not fit yet holds
-// those behind it, so that a long one is never starved. When memory or places are short, requests of
-// lower priority are parked, the latest first; so is whoever cannot cover its next token. A parked
-// request keeps its host blocks and its place in the order, and goes on where it was.
+// Order: higher priority first, then first come, first served; a request that does not fit yet
+// holds those behind it, so that a long one is never starved. When memory or places are short,
+// requests of lower priority are parked, the latest first; so is whoever cannot cover its next
+// token. A parked request keeps its host blocks and its place, and goes on where it was.
 //
 // A step takes one token of every decoding request, and of prompts what max_batched_tokens leaves,
 // shared equally among the requests that wait for them; beside decoding requests no more than

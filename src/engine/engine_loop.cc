@@ -228,8 +228,8 @@ void EngineLoop::take_submissions() {
   while (auto submit = submissions_.try_pop()) enqueue(*std::move(submit));
 }
 
-// A cancel or a pause is asked for after its submit, so its request is with the scheduler, finished,
-// or arriving: the last kind stays on the list until it has arrived.
+// A cancel or a pause is asked for after its submit, so its request is with the scheduler,
+// finished, or arriving: the last kind stays on the list until it has arrived.
 std::vector<RequestUpdate> EngineLoop::apply_controls() {
   std::vector<RequestId> cancelled;
   std::vector<std::pair<RequestId, bool>> paused;

@@ -78,7 +78,7 @@ TEST(Overrides, say_what_is_wrong_with_the_key) {
       "scheduler, limits, server, log");
   EXPECT_EQ(errors_with({"kv=fp8"}),
             "--set kv=fp8: 'kv' is a section; set section.key=value with one of its keys: "
-            "row_format, index_format");
+            "row_format, index_format, prefix_cache");
   EXPECT_EQ(errors_with({"schema_version=1"}),
             "--set schema_version=1: schema_version belongs to the file; remove this override");
 }

@@ -120,8 +120,8 @@ TEST(CudaEngine, gives_the_same_bits_under_every_mode_pressure_batch_and_stream_
   EXPECT_GT(most_fetched, 100) << "nothing is proven unless rows came back from the host";
 }
 
-// Index keys come back from the host blocks: of a prefix that others computed, and of a request that
-// was parked with a step in flight.
+// Index keys come back from the host blocks: of a prefix that others computed, and of a request
+// that was parked with a step in flight.
 TEST(CudaEngine, brings_cached_and_parked_requests_back_with_the_same_bits) {
   const World world{.name = "tight", .memory_kib = 288};
   const GenerateRequest request = requests(256).front();

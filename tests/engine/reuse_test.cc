@@ -29,7 +29,6 @@ EngineConfig config_of(const World& world) {
 // Where the longest request here still fits alone, with and without a choice of what to keep.
 const std::vector<World> kWorlds = {{.name = "roomy"},
                                     {.name = "tight", .memory_kib = 1600},
-                                    {.name = "fixed", .mode = ResidencyMode::kFixed},
                                     {.name = "resident", .mode = ResidencyMode::kResident}};
 
 GenerateRequest request_of(std::vector<TokenId> prompt, int32_t max_tokens = 12) {
@@ -215,7 +214,7 @@ TEST(Parking, preempted_requests_lose_and_repeat_nothing) {
   }
   for (const World& world :
        {World{.name = "two places", .max_running = 2}, World{.name = "tight", .memory_kib = 2400},
-        World{.name = "resident, tight", .mode = ResidencyMode::kResident, .memory_kib = 4672}}) {
+        World{.name = "resident, tight", .mode = ResidencyMode::kResident, .memory_kib = 4800}}) {
     auto engine = start(world);
     std::vector<std::shared_ptr<CollectingSink>> sinks;
     // One after the other, so that later ones of higher priority find others running.

@@ -98,7 +98,7 @@ TEST(Parking, covering_more_fails_without_a_trace_when_memory_is_short_and_parki
 TEST(Parking, nobody_comes_to_the_device_into_the_last_room_that_others_will_grow_into) {
   KvManager kv = make_manager(5);
   SequenceMemory first = admit(kv, 640, 250);  // 1 + 2 chunks, one item left in the segment
-  // A second would take 1 + 1 chunks; the first's next block still fits beside it, its own does not.
+  // A second would take the last 1 + 1 chunks, and neither could grow.
   EXPECT_FALSE(kv.can_admit({.max_tokens = 640, .device_tokens = 250}));
   EXPECT_TRUE(kv.can_admit({.max_tokens = 192, .device_tokens = 192})) << "it will not grow";
 }

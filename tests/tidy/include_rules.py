@@ -8,7 +8,8 @@ MODULES = ['base', 'tensor', 'config', 'device', 'kernels', 'tokenizer', 'kv', '
            'sampling', 'scheduler', 'engine', 'server', 'app']
 # Public headers that are not named after their module.
 PUBLIC_HEADER_OWNERS = {'sync': 'base', 'stream': 'device', 'communicator': 'device',
-                        'upload': 'device', 'client': 'server'}
+                        'upload': 'device', 'kv_geometry': 'kv', 'request': 'scheduler',
+                        'step': 'scheduler', 'step_cost': 'scheduler', 'client': 'server'}
 HEAVY_PREFIXES = {'CLI/': 'CLI11', 'yaml-cpp/': 'yaml-cpp', 'nlohmann/': 'nlohmann-json',
                   'spdlog/': 'spdlog'}
 NO_KERNEL_HEADER = re.compile(r'absl/|grpc|google/protobuf/|spdlog/|dhisparse/base\.h$')

@@ -40,7 +40,8 @@ TEST(Mistakes, unknown_key_with_a_unit_in_its_name) {
 
 TEST(Mistakes, unknown_key_with_nothing_close) {
   EXPECT_EQ(errors_after_head("kv:\n  zzz: 1\n"),
-            "a.yaml:5:3: kv.zzz: unknown key; the keys of 'kv' are: row_format, index_format, prefix_cache");
+            "a.yaml:5:3: kv.zzz: unknown key; the keys of 'kv' are: row_format, index_format, "
+            "prefix_cache");
   EXPECT_EQ(errors_after_head("gpu:\n  memory: 1\n"),
             "a.yaml:4:1: gpu: unknown key; the sections are: model, device, parallel, host, kv, "
             "residency, "

@@ -1,5 +1,5 @@
-// Products of decode steps with GLM-5's matrices. Calls take turns with copies of a matrix, so that
-// weights come from device memory.
+// Products of decode steps with GLM-5's matrices, by our own kernels and by cuBLASLt. Calls take
+// turns with copies of a matrix, so that weights come from device memory.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -27,19 +27,25 @@ const char* name_of(GemmPrecision precision) {
   return precision == GemmPrecision::kFp8 ? "fp8" : "bf16";
 }
 
+// by_library: none when cuBLASLt does not take the shape.
 std::vector<PackedMatrixPtr> pack_copies(const Bench& bench, GemmPrecision precision,
-                                         const Shape& shape) {
+                                         bool by_library, const Shape& shape) {
   const auto w = normal_floats(shape.n * shape.k, 51, 0.02f);
   const int64_t bytes = shape.n * shape.k * (precision == GemmPrecision::kFp8 ? 1 : 2);
   const int64_t num_copies =
       bench.is_tiny ? 2 : std::clamp<int64_t>(kBeyondL2Bytes / 2 / bytes, 1, 4);
   std::vector<PackedMatrixPtr> copies;
   for (int64_t i = 0; i < num_copies; ++i) {
-    copies.push_back(
-        pack_matrix(precision, view<const float>(w.data(), shape.n, shape.k), bench.stream()));
-    if (copies.back() != nullptr) continue;
-    log_error("no device memory for a matrix of ", shape.n, " x ", shape.k);
-    std::exit(1);
+    auto copy = make_packed_matrix(
+        {.precision = precision, .n = shape.n, .k = shape.k, .prefers_library = by_library},
+        bench.stream());
+    const auto values = view<const float>(w.data(), shape.n, shape.k);
+    if (copy == nullptr || !pack_into(*copy, 0, values, bench.stream())) {
+      log_error("no device memory for a matrix of ", shape.n, " x ", shape.k);
+      std::exit(1);
+    }
+    if (by_library && !packed_matrix_uses_library(*copy)) return {};
+    copies.push_back(std::move(copy));
   }
   return copies;
 }
@@ -60,7 +66,8 @@ void bench_rows(const Bench& bench, const Shape& shape, const std::vector<Packed
   bench.report.add(
       {.section = "gemm",
        .what = std::string(name_of(precision)) + " " + shape.name + ", " + std::to_string(m) +
-               " x " + std::to_string(shape.n) + " x " + std::to_string(shape.k),
+               " x " + std::to_string(shape.n) + " x " + std::to_string(shape.k) +
+               (packed_matrix_uses_library(*copies.front()) ? ", cuBLASLt" : ""),
        .us = us,
        .work = {.memory_bytes = static_cast<double>(packed_matrix_bytes(*copies.front())) +
                                 4.0 * static_cast<double>(m * (shape.n + shape.k)),
@@ -70,9 +77,12 @@ void bench_rows(const Bench& bench, const Shape& shape, const std::vector<Packed
 
 void bench_shape(const Bench& bench, const Shape& shape) {
   for (GemmPrecision precision : {GemmPrecision::kBf16, GemmPrecision::kFp8}) {
-    const auto copies = pack_copies(bench, precision, shape);
-    for (int64_t m : {1, 4, 16, 64}) {
-      if (!bench.is_tiny || m <= 4) bench_rows(bench, shape, copies, m);
+    for (bool by_library : {false, true}) {
+      const auto copies = pack_copies(bench, precision, by_library, shape);
+      if (copies.empty()) continue;
+      for (int64_t m : {1, 4, 16, 64}) {
+        if (!bench.is_tiny || m <= 4) bench_rows(bench, shape, copies, m);
+      }
     }
   }
 }

@@ -22,6 +22,7 @@ namespace dhs {
 enum class BackendKind { kAuto, kCpu, kCuda };
 enum class ResidencyMode { kAdaptive, kFixed, kResident };
 enum class ParallelMode { kTensor, kData };
+enum class GemmProvider { kOwn, kLibrary };
 
 struct ModelConfig {
   std::string path;         // a Hugging Face directory; absolute after loading
@@ -36,6 +37,7 @@ struct DeviceConfig {
   int num_threads = 0;                        // CPU backend; 0: every core of the process
   int ordinal = 0;                            // CUDA backend: which of the visible GPUs
   int64_t scratch_bytes = int64_t{64} << 20;  // CUDA backend: of each of the two streams
+  GemmProvider gemm = GemmProvider::kOwn;     // CUDA backend: whose matrix products; cuBLASLt's
 };
 
 struct ParallelConfig {

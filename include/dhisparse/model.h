@@ -39,6 +39,8 @@ struct ModelOptions {
   int64_t max_query_rows = 0;  // of one forward
   int64_t max_logit_rows = 0;  // rows of one forward that want logits
   int64_t max_context = 0;     // highest position + 1
+  // Library: what cuBLASLt keeps the bits of rows with goes through it; the CPU has one provider.
+  GemmProvider gemm = GemmProvider::kOwn;
   // Null: the only rank. Otherwise this rank's, which outlives the model; all ranks load the same
   // checkpoint and run their forward passes together.
   Communicator* communicator = nullptr;

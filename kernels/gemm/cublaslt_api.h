@@ -23,6 +23,7 @@ struct CublasLtApi {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) algo_check = nullptr;
   decltype(&cublasLtMatmulAlgoConfigGetAttribute) algo_config_get = nullptr;
 };
 
@@ -48,6 +49,7 @@ inline bool load_cublaslt(SymbolLoader load, CublasLtApi& api) {
   find(api.preference_destroy, "cublasLtMatmulPreferenceDestroy");
   find(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
   find(api.get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(api.algo_check, "cublasLtMatmulAlgoCheck");
   find(api.algo_config_get, "cublasLtMatmulAlgoConfigGetAttribute");
   return is_complete;
 }

@@ -9,6 +9,7 @@
 #include "kernels/gemm/cuda_matrix.h"
 #include "kernels/gemm/fp8_blocks.h"
 #include "kernels/gemm/gemm_cuda.h"
+#include "kernels/gemm/library_product.h"
 #include "kernels/gemm/tile_launch.h"
 
 namespace dhs::cuda {
@@ -53,14 +54,14 @@ bool CudaMatrix::pack(int64_t index, TensorView<const float, 2> w, Stream stream
   const int64_t rows_at_once =
       std::max<int64_t>(1, kStagingBytes / row_bytes() / kFp8BlockRows) * kFp8BlockRows;
   std::vector<std::byte> staging(static_cast<size_t>(std::min(rows_at_once, n) * row_bytes()));
-  std::vector<float> scales(static_cast<size_t>(is_fp8 ? num_row_blocks() * num_blocks() : 0));
+  std::vector<float> scales(static_cast<size_t>(is_fp8 ? num_row_blocks() * scale_stride() : 0));
   for (int64_t first = 0; first < n; first += rows_at_once) {
     TensorView<const float, 2> part = w;
     part.data = w.row(first);
     part.sizes[0] = std::min(rows_at_once, n - first);
     if (is_fp8) {
       quantize_weights(part, reinterpret_cast<F8E4m3*>(staging.data()), row_bytes(),
-                       scales.data() + first / kFp8BlockRows * num_blocks(), num_blocks());
+                       scales.data() + first / kFp8BlockRows * scale_stride(), scale_stride());
     } else {
       for (int64_t row = 0; row < part.sizes[0]; ++row) {
         round_row(shape().precision, part.row(row), k, staging.data() + row * row_bytes());
@@ -70,30 +71,40 @@ bool CudaMatrix::pack(int64_t index, TensorView<const float, 2> w, Stream stream
                    part.sizes[0] * row_bytes(), stream);
   }
   if (is_fp8) {
-    const int64_t scale_bytes = num_row_blocks() * num_blocks() * 4;
+    const int64_t scale_bytes = num_row_blocks() * scale_stride() * 4;
     copy_to_device(data_ + weight_range_bytes() + index * scale_bytes, scales.data(), scale_bytes,
                    stream);
   }
-  if (may_use_library(stream)) find_library(stream);
+  if (shape().prefers_library) {
+    if (DeviceLibrary* library = library_of_current_device()) offer_to(*library, stream);
+  }
   return true;
 } catch (const std::bad_alloc&) {
   return false;
 }
 
-bool CudaMatrix::may_use_library(Stream stream) const {
-  constexpr int64_t kLeastRows = 64;  // of rounded rows in scratch, beside their results
-  return shape().prefers_library && shape().precision == GemmPrecision::kBf16 &&
-         shape().count == 1 && shape().n % 4 == 0 &&
-         kLeastRows * (row_bytes() + shape().n * 4) <= stream.scratch_bytes;
+LibraryMatrix CudaMatrix::library_matrix() const {
+  const bool is_fp8 = shape().precision == GemmPrecision::kFp8;
+  return {.precision = shape().precision,
+          .n = shape().n,
+          .k = shape().k,
+          .padded_k = row_bytes() / weight_bytes(shape().precision),
+          .w = data_,
+          .scales = is_fp8 ? scales() : nullptr};
 }
 
-void CudaMatrix::find_library(Stream stream) {
-  const int64_t n = shape().n, k = row_bytes() / 2;
-  auto own_product = [&](int64_t m, const float* a, float* out) {
-    // The rows of the trial are as wide as the padded matrix; what meets its zeros does not count.
-    launch_gemm_by_own_kernel({this, {a, {m, shape().k}, {k, 1}}, {out, {m, n}, {n, 1}}}, stream);
+bool CudaMatrix::suits_library(Stream stream) const {
+  return shape().precision != GemmPrecision::kF32 && shape().count == 1 &&
+         shape().n % kLibraryGranule == 0 && scratch_suits_library(library_matrix(), stream);
+}
+
+void CudaMatrix::offer_to(DeviceLibrary& library, Stream stream) {
+  library_ = nullptr;
+  if (!suits_library(stream)) return;
+  auto own = [&](TensorView<const float, 2> a, TensorView<float, 2> out) {
+    launch_gemm_by_own_kernel({this, a, out}, stream);
   };
-  library_ = library_gemm_for({.n = n, .k = k, .w = data_}, own_product, stream);
+  library_ = library.find(library_matrix(), own, stream);
 }
 
 }  // namespace dhs::cuda

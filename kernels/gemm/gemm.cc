@@ -38,4 +38,6 @@ int64_t packed_matrix_bytes(const PackedMatrix& matrix) { return matrix.bytes();
 
 bool packed_matrix_uses_any_tile(const PackedMatrix& matrix) { return matrix.uses_any_tile(); }
 
+bool packed_matrix_uses_library(const PackedMatrix& matrix) { return matrix.uses_library(); }
+
 }  // namespace dhs

@@ -1,5 +1,6 @@
 // gemm on CUDA: from parameters to launches. The kernels are in mma_gemm.h (bf16, fp8) and
 // ffma_gemm.h (f32), what they share in gemm_problem.h, the choice among them in gemm_config.h.
+// A matrix that was given to cuBLASLt when it was packed goes through library_product.h instead.
 //
 // One problem is one launch, plus one that quantises the rows (fp8) and one that adds stretches
 // (few rows). Scratch holds the quantised rows and the stretches' sums; fp8 products of more rows
@@ -10,6 +11,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/gemm/cuda_matrix.h"
 #include "kernels/gemm/gemm_cuda.h"
+#include "kernels/gemm/library_product.h"
 #include "kernels/gemm/tile_launch.h"
 #include "kernels/quantize/quantize_rows.h"
 
@@ -32,6 +34,7 @@ GemmProblem problem_of(const CudaMatrix& matrix) {
   problem.num_stretches = ceil_quotient(problem.k, problem.stretch);
   if (matrix.shape().precision == GemmPrecision::kFp8) {
     problem.w_scales = matrix.scales();
+    problem.w_scale_stride = matrix.scale_stride();
     problem.num_blocks = matrix.num_blocks();
   }
   return problem;
@@ -66,7 +69,7 @@ void quantize_into(GemmProblem& problem, ScratchCarver& scratch, Stream stream) 
                  .q_stride = problem.row_bytes,
                  .q_width = problem.row_bytes,
                  .scales = scales,
-                 .scales_stride = problem.num_blocks},
+                 .scales_row_stride = problem.num_blocks},
                 stream);
   problem.q = q;
   problem.a_scales = scales;
@@ -129,54 +132,32 @@ void run(const CudaMatrix& matrix, GemmProblem& problem, const std::optional<Gem
   }
 }
 
-void run_gemm(const GemmParams& params, const std::optional<GemmConfig>& forced, Stream stream) {
-  const auto& matrix = static_cast<const CudaMatrix&>(*params.weights);
+void check_shapes(const CudaMatrix& matrix, const GemmParams& params) {
   if (params.a.sizes[1] != matrix.shape().k || params.out.sizes[1] != matrix.shape().n ||
       params.out.sizes[0] != params.a.sizes[0]) {
     refuse("launch_gemm", "a or out has the wrong shape");
   }
+}
+
+void run_gemm(const GemmParams& params, const std::optional<GemmConfig>& forced, Stream stream) {
+  const auto& matrix = static_cast<const CudaMatrix&>(*params.weights);
+  check_shapes(matrix, params);
   GemmProblem problem = problem_of(matrix);
   set_rows(problem, params.a, params.out);
   run(matrix, problem, forced, stream);
 }
 
-// Rows rounded into scratch, then the library; as many at once as scratch holds. Results that the
-// library could not write in place go through scratch too.
 void run_library(const CudaMatrix& matrix, const GemmParams& params, Stream stream) {
-  const int64_t n = matrix.shape().n, padded_k = matrix.row_bytes() / 2;
-  const bool in_place =
-      reinterpret_cast<uintptr_t>(params.out.data) % 16 == 0 && params.out.strides[0] % 4 == 0;
-  const int64_t row_scratch = matrix.row_bytes() + (in_place ? 0 : n * 4);
-  const int64_t rows_at_once = (stream.scratch_bytes - 512) / row_scratch;
-  for (int64_t first = 0; first < params.a.sizes[0]; first += rows_at_once) {
-    const int64_t m = std::min(rows_at_once, params.a.sizes[0] - first);
-    ScratchCarver scratch(stream);
-    Bf16* rounded = scratch.take<Bf16>(m * padded_k);
-    float* target = params.out.row(first);
-    float* out = in_place ? target : scratch.take<float>(m * n);
-    if (rounded == nullptr || out == nullptr) refuse("gemm", "scratch does not hold the rows");
-    launch_round_rows({.from = params.a.row(first),
-                       .from_stride = params.a.strides[0],
-                       .m = m,
-                       .k = matrix.shape().k,
-                       .to = rounded,
-                       .padded_k = padded_k},
-                      stream);
-    const LibraryOperands operands{.m = m,
-                                   .n = n,
-                                   .k = padded_k,
-                                   .w = matrix.weights(),
-                                   .a = rounded,
-                                   .out = out,
-                                   .out_stride = in_place ? params.out.strides[0] : n};
-    if (!matrix.library()->run(operands, stream)) refuse("gemm", "cuBLASLt refused a product");
-    if (in_place) continue;
-    const size_t row = static_cast<size_t>(n) * 4;
-    check(cudaMemcpy2DAsync(target, static_cast<size_t>(params.out.strides[0]) * 4, out, row, row,
-                            static_cast<size_t>(m), cudaMemcpyDeviceToDevice,
-                            static_cast<cudaStream_t>(stream.handle)),
-          "gemm");
-  }
+  check_shapes(matrix, params);
+  const LibraryMatrix view = matrix.library_matrix();
+  if (run_library_product(*matrix.library(), view, params.a, params.out, stream)) return;
+  // Our own kernel would give these rows other bits than their neighbours have had.
+  std::fprintf(stderr,
+               "launch_gemm: cuBLASLt refused %lld rows of a matrix of %lld x %lld, which it had "
+               "accepted when the matrix was packed; device.gemm: own does without it\n",
+               static_cast<long long>(params.a.sizes[0]), static_cast<long long>(view.n),
+               static_cast<long long>(view.k));
+  std::abort();
 }
 
 void run_head_gemm(const HeadGemmParams& params, const std::optional<GemmConfig>& forced,

@@ -14,8 +14,8 @@
 // computed by one thread.
 //
 // On CUDA it holds because every tile of a matrix runs the same program over k in the same order,
-// whatever m is; where cuBLASLt computes, because its one algorithm for the shape was tried as the
-// CPU's library is.
+// whatever m is; where cuBLASLt computes, because one algorithm does for every m, which was tried
+// as the CPU's library is and accepts every m (library_gemm.h, library_trial.h).
 //
 // Bytes read: n * k * element size per tile of up to kGemmTileRows rows; FLOPs: 2 m n k (rows of a
 // tile are padded with zeros). Zero rows are legal. CPU: oneDNN matmul with weights in its packed
@@ -53,16 +53,18 @@ struct PackedShape {
   int64_t count = 1;
   int64_t n = 0;  // >= 1
   int64_t k = 0;  // >= 1
-  // CUDA, kBf16 and count 1: whether launch_gemm should go through cuBLASLt where that keeps the
-  // bits of rows. Faster for many rows, slower for few. The bits are the library's then, not those
-  // that the same matrix gives among others.
+  // CUDA, kBf16 and kFp8, count 1, n a multiple of 4: whether launch_gemm should go through
+  // cuBLASLt where that keeps the bits of rows. The bits are the library's then, not those that the
+  // same matrix gives among others; its sums of fp8 products may hold 14 bits only. Elsewhere it
+  // changes nothing.
   bool prefers_library = false;
 };
 // Reserves the matrices on the stream's device. Null when the memory is not there.
 PackedMatrixPtr make_packed_matrix(const PackedShape& shape, Stream stream);
 // Packs w into place `index`. w: [n, k] f32 in host memory, row-major as checkpoints store it
 // (out_features, in_features); rows may be strided. Reads w once, has done so on return, and keeps
-// no pointer to it. The first call for a shape compiles and verifies its kernels (milliseconds).
+// no pointer to it. The first call for a shape compiles and verifies its kernels (milliseconds; for
+// cuBLASLt some tenths of a second, and up to 256 MiB of device memory meanwhile).
 // False when memory ran out.
 bool pack_into(PackedMatrix& matrix, int64_t index, TensorView<const float, 2> w, Stream stream);
 // Both at once, for a single matrix.
@@ -71,6 +73,8 @@ const PackedShape& packed_shape(const PackedMatrix& matrix);
 int64_t packed_matrix_bytes(const PackedMatrix& matrix);
 // CPU: true when rows of all tile sizes agreed bit for bit; false when the fixed tile is in use.
 bool packed_matrix_uses_any_tile(const PackedMatrix& matrix);
+// Once packed: whether launch_gemm goes through cuBLASLt.
+bool packed_matrix_uses_library(const PackedMatrix& matrix);
 
 struct GemmParams {
   const PackedMatrix* weights = nullptr;

@@ -32,10 +32,11 @@ struct GemmProblem {
   int64_t num_groups = 0;
 
   // fp8: the quantised rows, [end_row - first_row, num_heads, row_bytes], their scales
-  // [..., num_blocks], and the weights' scales [num matrices, ceil(n / 128), num_blocks].
+  // [..., num_blocks], and the weights' scales [num matrices, ceil(n / 128), w_scale_stride].
   const F8E4m3* q = nullptr;
   const float* a_scales = nullptr;
   const float* w_scales = nullptr;
+  int64_t w_scale_stride = 0;
   int64_t num_blocks = 0;
 
   int64_t stretch = 0;  // elements of k; see gemm_config.h

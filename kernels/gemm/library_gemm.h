@@ -1,74 +1,84 @@
-// library_gemm: bf16 products by cuBLASLt, with one algorithm for all row counts of a matrix.
+// library_gemm: products by cuBLASLt, with one algorithm for all row counts of a matrix.
 //
-// The library promises nothing about the bits of a row in batches of different sizes. So an
-// algorithm is chosen once, without split k and without workspace (which rules out stream-k), and
-// trusted only after a trial: the same rows, in batches of many sizes and at other places, gave the
-// same bits, and about what our own kernel gives. Otherwise the matrix stays with our kernel.
+// The library promises nothing about the bits of a row in batches of different sizes. So one
+// algorithm is chosen per shape of a matrix, without split k and without workspace (which rules out
+// stream-k), and it is kept only when it accepts every row count that it may be called with and
+// passes a trial (library_trial.h). What it is called with later differs from that in addresses
+// alone, so that a product cannot be refused any more.
+//
+// fp8 takes Hopper and CUDA 12.9 or newer; a library that knows no such scales refuses the
+// descriptions, and no algorithm is kept.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 
-#include "dhisparse/stream.h"
 #include "kernels/gemm/cublaslt_api.h"
+#include "kernels/gemm/gemm.h"
 
 namespace dhs::cuda {
 
-// out[m, n] = a[m, k] w[n, k]^T, all row-major; strides in elements, a and w bf16, out f32. Every
-// row starts at 16 bytes.
-struct LibraryOperands {
-  int64_t m = 0;
-  int64_t n = 0;
+// Rows of one call: arithmetic hides that weights are read again for more. Fewer for large matrices,
+// so that a trial of the largest call takes no more memory than this for its rows, or its results.
+inline constexpr int64_t kMaxLibraryRows = 2048;
+inline constexpr int64_t kMaxTrialBytes = int64_t{128} << 20;
+// fp8: rows of a are taken by four, because their scales are read by 16 bytes. Columns of out are
+// taken by four at every precision, so that its rows start at 16 bytes.
+inline constexpr int64_t kLibraryGranule = 4;
+
+constexpr int64_t library_row_step(GemmPrecision precision) {
+  return precision == GemmPrecision::kFp8 ? kLibraryGranule : 1;
+}
+
+// A packed matrix as the library reads it. Device memory, every address at 16 bytes.
+struct LibraryMatrix {
+  GemmPrecision precision = GemmPrecision::kBf16;  // or kFp8
+  int64_t n = 0;                                   // a multiple of kLibraryGranule
   int64_t k = 0;
-  const void* w = nullptr;
+  int64_t padded_k = 0;           // of w and a: a whole number of kStageBytes
+  const void* w = nullptr;        // [n, padded_k]
+  const float* scales = nullptr;  // fp8: [ceil(n / 128), padded_k / 128 rounded up to four]
+};
+
+constexpr int64_t max_library_rows(const LibraryMatrix& matrix) {
+  const int64_t bytes = 4 * std::max(matrix.n, matrix.padded_k);
+  const int64_t rows = std::clamp(kMaxTrialBytes / bytes, kLibraryGranule, kMaxLibraryRows);
+  return rows / kLibraryGranule * kLibraryGranule;
+}
+
+// Rows of a and what becomes of them: out[m, n] = a[m, padded_k] w^T, all dense. Device memory,
+// every address at 16 bytes.
+struct LibraryRows {
+  int64_t m = 0;  // at most max_library_rows, a multiple of library_row_step
   const void* a = nullptr;
+  const float* scales = nullptr;  // fp8: [padded_k / 128, m]
   float* out = nullptr;
-  int64_t out_stride = 0;
 };
 
 class LibraryGemm {
  public:
-  // Whether an algorithm passes the trial of a matrix.
+  // Whether the algorithm passes the trial of a matrix.
   using Trial = std::function<bool(const LibraryGemm&)>;
 
-  // Null when the library has no algorithm that passes.
+  // Null when the library has no algorithm for the matrix's shape that accepts every row count and
+  // passes. The product is of that shape only; the matrix need not outlive the call.
   static std::unique_ptr<LibraryGemm> make(const CublasLtApi& api, cublasLtHandle_t handle,
-                                           int64_t n, int64_t k, const Trial& trial);
+                                           const LibraryMatrix& matrix, const Trial& trial);
 
-  // False when the library refuses.
-  bool run(const LibraryOperands& operands, Stream stream) const;
+  // Queues the product. False when the library refuses, which it said it would not.
+  bool run(const LibraryMatrix& matrix, const LibraryRows& rows, Stream stream) const;
   const cublasLtMatmulAlgo_t& algorithm() const { return algorithm_; }
 
  private:
   LibraryGemm(const CublasLtApi& api, cublasLtHandle_t handle) : api_(api), handle_(handle) {}
+  bool accepts(const LibraryMatrix& matrix, int64_t m) const;
+  bool accepts_every_row_count(const LibraryMatrix& matrix) const;
 
   const CublasLtApi api_;
   cublasLtHandle_t handle_;
   cublasLtMatmulAlgo_t algorithm_{};
 };
-
-// Whether `gemm` keeps the bits of rows: see above. shape: of the operands only n, k and w, the
-// matrix's rows in device memory; own_product computes with our kernel, dense. Reserves device
-// memory while it runs.
-using OwnProduct = std::function<void(int64_t m, const float* a, float* out)>;
-bool library_keeps_bits(const LibraryGemm& gemm, const LibraryOperands& shape,
-                        const OwnProduct& own_product, Stream stream);
-
-// The trusted algorithm for the shape on the current device, found by a trial with w the first
-// time. Null when there is none, or no library. Lives as long as the process.
-const LibraryGemm* library_gemm_for(const LibraryOperands& shape, const OwnProduct& own_product,
-                                    Stream stream);
-
-// Rounds rows to bf16: [m, k] f32 to [m, padded_k], zeros from k on. padded_k: a multiple of 8.
-struct RoundRows {
-  const float* from = nullptr;
-  int64_t from_stride = 0;
-  int64_t m = 0;
-  int64_t k = 0;
-  void* to = nullptr;
-  int64_t padded_k = 0;
-};
-void launch_round_rows(const RoundRows& rows, Stream stream);
 
 }  // namespace dhs::cuda

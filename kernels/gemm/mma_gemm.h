@@ -176,7 +176,7 @@ __device__ __forceinline__ void add_scaled(const GemmProblem& p, const TilePlace
                                            Sums<Tile>& stretch) {
   const int64_t row_blocks = (p.n + kFp8BlockRows - 1) / kFp8BlockRows;
   const int64_t w_row = place.matrix * row_blocks + place.column_begin / kFp8BlockRows;
-  const float w_scale = p.w_scales[w_row * p.num_blocks + block];
+  const float w_scale = p.w_scales[w_row * p.w_scale_stride + block];
   const int warp_row = threadIdx.x / 32 / Tile::WARPS_N * Tile::WARP_M;
   for (int i = 0; i < Tile::kMmaM * 2; ++i) {
     const int half = i % 2;

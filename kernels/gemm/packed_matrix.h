@@ -15,6 +15,7 @@ class PackedMatrix {
   virtual bool pack(int64_t index, TensorView<const float, 2> w, Stream stream) = 0;
   virtual int64_t bytes() const = 0;
   virtual bool uses_any_tile() const = 0;
+  virtual bool uses_library() const { return false; }
 
  private:
   const PackedShape shape_;

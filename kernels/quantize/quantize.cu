@@ -12,7 +12,7 @@ void launch_quantize_cuda(const QuantizeParams& params, Stream stream) {
                        .q_stride = params.q.strides[0],
                        .q_width = params.x.sizes[1],
                        .scales = params.scales.data,
-                       .scales_stride = params.scales.strides[0]},
+                       .scales_row_stride = params.scales.strides[0]},
                       stream);
 }
 

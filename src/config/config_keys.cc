@@ -44,6 +44,8 @@ Keys memory_keys() {
       {"resident", ResidencyMode::kResident}};
   const std::vector<std::pair<std::string, ParallelMode>> parallel_modes = {
       {"tensor", ParallelMode::kTensor}, {"data", ParallelMode::kData}};
+  const std::vector<std::pair<std::string, GemmProvider>> gemm_providers = {
+      {"own", GemmProvider::kOwn}, {"library", GemmProvider::kLibrary}};
   return {
       choice_key("device.backend", Field{kDevice, &DeviceConfig::backend}, backends),
       size_key("device.memory", Field{kDevice, &DeviceConfig::memory_bytes},
@@ -54,6 +56,7 @@ Keys memory_keys() {
       integer_key("device.ordinal", Field{kDevice, &DeviceConfig::ordinal}, {0, 1023}),
       size_key("device.scratch", Field{kDevice, &DeviceConfig::scratch_bytes},
                {.min = kMiB, .max = kTiB}),
+      choice_key("device.gemm", Field{kDevice, &DeviceConfig::gemm}, gemm_providers),
       integer_key("parallel.ranks", Field{kParallel, &ParallelConfig::num_ranks}, {1, 64}),
       choice_key("parallel.mode", Field{kParallel, &ParallelConfig::mode}, parallel_modes),
       size_key("host.pool", Field{&EngineConfig::host, &HostConfig::pool_bytes},

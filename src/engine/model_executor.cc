@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<ModelExecutor>> ModelExecutor::load(std::unique_p
                                          {.max_query_rows = config.scheduler.max_batched_tokens,
                                           .max_logit_rows = config.scheduler.max_running,
                                           .max_context = plan.max_context,
+                                          .gemm = config.device.gemm,
                                           .communicator = ranks,
                                           .parallel_mode = mode}));
   DHS_ASSIGN_OR_RETURN(parts.store,

@@ -118,8 +118,18 @@ void Packer::stack_into(const PackedMatrixPtr& packed, int64_t index,
 
 PackedMatrixPtr Packer::pack_as(GemmPrecision precision, TensorView<const float, 2> matrix,
                                 const std::string& name) {
-  PackedMatrixPtr packed = pack_matrix(precision, matrix, uploader_.stream());
-  if (packed == nullptr) fail(name, matrix.sizes[0] * matrix.sizes[1]);
+  const int64_t n = matrix.sizes[0], k = matrix.sizes[1];
+  const bool asks_library = provider_ == GemmProvider::kLibrary && precision != GemmPrecision::kF32;
+  PackedMatrixPtr packed =
+      make_packed_matrix({.precision = precision, .n = n, .k = k, .prefers_library = asks_library},
+                         uploader_.stream());
+  if (packed == nullptr || !dhs::pack_into(*packed, 0, matrix, uploader_.stream())) {
+    fail(name, n * k);
+    return nullptr;
+  }
+  if (asks_library) {
+    ++(packed_matrix_uses_library(*packed) ? library_use_.num_taken : library_use_.num_left);
+  }
   return packed;
 }
 

@@ -62,11 +62,19 @@ inline MatrixRows own_rows(const WeightMatrix& matrix, Shard shard) {
   return {&matrix, shard.first_of(matrix.rows), shard.part_of(matrix.rows)};
 }
 
+// How the matrices that a library could multiply fared with it.
+struct LibraryUse {
+  int num_taken = 0;
+  int num_left = 0;  // to our own kernels
+};
+
 // Packs matrices and remembers the first failure, so that a layer reads as a list of its matrices.
 class Packer {
  public:
-  Packer(WeightUploader& uploader, GemmPrecision precision)
-      : uploader_(uploader), precision_(precision) {}
+  // provider: of the products with single matrices that are not f32. Products with many matrices
+  // at once are always ours.
+  Packer(WeightUploader& uploader, GemmPrecision precision, GemmProvider provider)
+      : uploader_(uploader), precision_(precision), provider_(provider) {}
 
   // Stacks the matrices by rows and packs them: one product gives all their outputs.
   PackedMatrixPtr stack(const std::vector<MatrixRows>& matrices);
@@ -84,6 +92,8 @@ class Packer {
 
   // RESOURCE_EXHAUSTED names the first matrix there was no memory for.
   const absl::Status& status() const { return status_; }
+  // Zeros when no library was asked for.
+  const LibraryUse& library_use() const { return library_use_; }
 
  private:
   PackedMatrixPtr stack_as(GemmPrecision precision, const std::vector<MatrixRows>& matrices);
@@ -93,7 +103,9 @@ class Packer {
 
   WeightUploader& uploader_;
   const GemmPrecision precision_;
+  const GemmProvider provider_;
   absl::Status status_;
+  LibraryUse library_use_;
 };
 
 // config: as the checkpoint says.

@@ -36,6 +36,18 @@ GemmPrecision choose_precision(MathPrecision wanted, const TargetWeights& weight
   return is_f32 ? GemmPrecision::kF32 : GemmPrecision::kBf16;
 }
 
+void log_library_use(const ModelOptions& options, BackendKind backend, const LibraryUse& use) {
+  if (options.gemm != GemmProvider::kLibrary) return;
+  if (backend == BackendKind::kCpu) {
+    log_info("model: device.gemm: library changes nothing on the CPU");
+    return;
+  }
+  const bool is_absent = use.num_taken == 0 && use.num_left > 0;
+  log_info("model: device.gemm: library: cuBLASLt multiplies ", use.num_taken,
+           " matrices of bf16 or fp8, ", use.num_left, " were refused and stay with our kernels",
+           is_absent ? "; is libcublasLt.so.13 on the library path?" : "");
+}
+
 // The trunk that GLM-5.x and DeepSeek-V3.2 share: pre-norm blocks of latent attention and SwiGLU.
 class MlaTarget final : public TargetModel {
  public:
@@ -52,7 +64,7 @@ class MlaTarget final : public TargetModel {
     DHS_ASSIGN_OR_RETURN(WeightUploader uploader, WeightUploader::create(device_));
     DHS_ASSIGN_OR_RETURN(ws_, reserve_workspace(device_, own_config_, sharding_, options));
     DHS_RETURN_IF_ERROR(upload_tables(weights, uploader));
-    Packer packer(uploader, choose_precision(options.precision, weights));
+    Packer packer(uploader, choose_precision(options.precision, weights), options.gemm);
     final_norm_ = packer.vector(weights.final_norm);
     for (const LayerWeights& layer : weights.layers) {
       layers_.push_back(pack_layer(layer, config_, sharding_, packer));
@@ -62,7 +74,9 @@ class MlaTarget final : public TargetModel {
       }
     }
     lm_head_ = packer.stack({all_rows(weights.lm_head)});  // whole on every rank
-    return packer.status();
+    DHS_RETURN_IF_ERROR(packer.status());
+    log_library_use(options, device_.kind(), packer.library_use());
+    return absl::OkStatus();
   }
 
   const ModelDescription& description() const override { return description_; }

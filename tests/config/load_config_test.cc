@@ -33,7 +33,8 @@ class LoadConfig : public testing::Test {
 
 constexpr const char* kEveryKey = R"(schema_version: 1
 model: {path: /models/glm, name: glm, max_context: 131072}
-device: {backend: cpu, memory: 1GiB, chunk: 4MiB, threads: 3, ordinal: 2, scratch: 32MiB}
+device: {backend: cpu, memory: 1GiB, chunk: 4MiB, threads: 3, ordinal: 2, scratch: 32MiB,
+         gemm: library}
 parallel: {ranks: 4, mode: data}
 host: {pool: 1.5GiB}
 kv: {row_format: fp8, index_format: f32, prefix_cache: false}
@@ -73,6 +74,7 @@ void expect_memory_keys(const EngineConfig& c) {
   EXPECT_EQ(c.device.num_threads, 3);
   EXPECT_EQ(c.device.ordinal, 2);
   EXPECT_EQ(c.device.scratch_bytes, int64_t{32} << 20);
+  EXPECT_EQ(c.device.gemm, GemmProvider::kLibrary);
   EXPECT_EQ(c.parallel.num_ranks, 4);
   EXPECT_EQ(c.parallel.mode, ParallelMode::kData);
   EXPECT_EQ(c.host.pool_bytes, int64_t{3} << 29);
@@ -126,6 +128,7 @@ TEST_F(LoadConfig, keeps_the_defaults_of_the_header) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const EngineConfig defaults;
   EXPECT_EQ(loaded->config.device.memory_bytes, defaults.device.memory_bytes);
+  EXPECT_EQ(loaded->config.device.gemm, GemmProvider::kOwn);
   EXPECT_EQ(loaded->config.scheduler.max_running, defaults.scheduler.max_running);
   EXPECT_EQ(loaded->config.limits.max_request_time, defaults.limits.max_request_time);
   EXPECT_EQ(loaded->config.server.listen, defaults.server.listen);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -15,7 +14,6 @@
 #include "kernels/gemm_fixture.h"
 #if DHS_TEST_CUDA
 #include "kernels/gemm/gemm_cuda.h"
-#include "kernels/gemm/library_gemm.h"
 #endif
 
 namespace dhs::test {
@@ -118,7 +116,9 @@ TEST(Gemm, stores_weights_in_the_bytes_of_their_precision) {
   const auto w = random_floats(512 * 256, 12);
   EXPECT_EQ(packed_matrix_bytes(*packed(GemmPrecision::kF32, w, {512, 256})), 512 * 256 * 4);
   EXPECT_EQ(packed_matrix_bytes(*packed(GemmPrecision::kBf16, w, {512, 256})), 512 * 256 * 2);
-  EXPECT_EQ(packed_matrix_bytes(*packed(GemmPrecision::kFp8, w, {512, 256})), 512 * 256 + 4 * 8);
+  const int64_t scale_bytes = kOnCuda ? 4 * 16 : 4 * 8;  // CUDA pads rows of scales to 16 bytes
+  EXPECT_EQ(packed_matrix_bytes(*packed(GemmPrecision::kFp8, w, {512, 256})),
+            512 * 256 + scale_bytes);
 }
 
 // ---- Several matrices in one ------------------------------------------------------------------
@@ -301,137 +301,6 @@ TEST(CudaGemm, computes_fp8_rows_in_several_goes_when_scratch_is_small) {
   expect_bits_of_groups(many, kOffsets[4], 70, [&](const GroupedGemmParams& params) {
     launch_grouped_gemm(params, small);
   });
-}
-
-// ---- The library's algorithms, from a table that plays the library ------------------------------
-
-struct Candidate {
-  cublasStatus_t state = CUBLAS_STATUS_SUCCESS;
-  size_t workspace_bytes = 0;
-  int32_t splits = 1;
-  bool passes = true;
-};
-
-// What the functions of the table answer with; an algorithm's first word is its place in the list.
-struct FakeLibrary {
-  std::vector<Candidate> candidates;
-  int num_alive = 0;  // descriptions created and not destroyed
-  bool can_describe = true;
-};
-FakeLibrary fake;
-
-template <class Handle>
-cublasStatus_t create(Handle* handle) {
-  if (!fake.can_describe) return CUBLAS_STATUS_ALLOC_FAILED;
-  ++fake.num_alive;
-  *handle = reinterpret_cast<Handle>(&fake);
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-template <class Handle>
-cublasStatus_t destroy(Handle) {
-  --fake.num_alive;
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-// As cublasLtMatmulAlgoGetHeuristic does, without its first seven parameters.
-cublasStatus_t list_candidates(int most, cublasLtMatmulHeuristicResult_t* results, int* count) {
-  *count = std::min(most, static_cast<int>(fake.candidates.size()));
-  for (int i = 0; i < *count; ++i) {
-    results[i] = {};
-    results[i].algo.data[0] = static_cast<uint64_t>(i);
-    results[i].state = fake.candidates[i].state;
-    results[i].workspaceSize = fake.candidates[i].workspace_bytes;
-  }
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t tell_splits(const cublasLtMatmulAlgo_t* algorithm,
-                           cublasLtMatmulAlgoConfigAttributes_t, void* value, size_t,
-                           size_t* written) {
-  *static_cast<int32_t*>(value) = fake.candidates[algorithm->data[0]].splits;
-  *written = sizeof(int32_t);
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cuda::CublasLtApi fake_api() {
-  cuda::CublasLtApi api;
-  api.desc_create = [](cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t) {
-    return create(desc);
-  };
-  api.layout_create = [](cublasLtMatrixLayout_t* layout, cudaDataType_t, uint64_t, uint64_t,
-                         int64_t) { return create(layout); };
-  api.preference_create = [](cublasLtMatmulPreference_t* made) { return create(made); };
-  api.desc_destroy = [](cublasLtMatmulDesc_t made) { return destroy(made); };
-  api.layout_destroy = [](cublasLtMatrixLayout_t made) { return destroy(made); };
-  api.preference_destroy = [](cublasLtMatmulPreference_t made) { return destroy(made); };
-  api.desc_set = [](cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void*, size_t) {
-    return CUBLAS_STATUS_SUCCESS;
-  };
-  api.preference_set = [](cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
-                          const void*, size_t) { return CUBLAS_STATUS_SUCCESS; };
-  api.get_heuristic = [](cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
-                         cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                         cublasLtMatmulPreference_t, int most,
-                         cublasLtMatmulHeuristicResult_t* results,
-                         int* count) { return list_candidates(most, results, count); };
-  api.algo_config_get = tell_splits;
-  return api;
-}
-
-// The place of the algorithm that is taken for the candidates, nothing when none is.
-std::optional<size_t> taken(const std::vector<Candidate>& candidates, bool can_describe = true) {
-  fake = {.candidates = candidates, .can_describe = can_describe};
-  const auto gemm =
-      cuda::LibraryGemm::make(fake_api(), nullptr, 512, 256, [](const cuda::LibraryGemm& trial) {
-        return fake.candidates[trial.algorithm().data[0]].passes;
-      });
-  EXPECT_EQ(fake.num_alive, 0);
-  if (gemm == nullptr) return std::nullopt;
-  return gemm->algorithm().data[0];
-}
-
-TEST(LibraryGemm, takes_the_first_algorithm_that_works_alone_and_passes_its_trial) {
-  EXPECT_EQ(taken({{}, {}}), 0u);
-  EXPECT_EQ(taken({{.passes = false}, {}, {}}), 1u);
-  EXPECT_EQ(taken({{.splits = 4}, {.workspace_bytes = 1}, {}}), 2u);
-  EXPECT_EQ(taken({{.state = CUBLAS_STATUS_NOT_SUPPORTED}, {}}), 1u);
-}
-
-TEST(LibraryGemm, leaves_the_matrix_to_our_kernel_when_no_algorithm_passes) {
-  EXPECT_EQ(taken({}), std::nullopt);
-  EXPECT_EQ(taken({{.passes = false}, {.splits = 2}}), std::nullopt);
-  EXPECT_EQ(taken({{}}, false), std::nullopt);
-}
-
-TEST(LibraryGemm, is_not_there_when_a_function_is_missing) {
-  static int num_asked;
-  static const char* missing;
-  auto load = [](const char*, const char* symbol) -> void* {
-    ++num_asked;
-    return std::string(symbol) == missing ? nullptr : &fake;
-  };
-  cuda::CublasLtApi api;
-  missing = "none";
-  EXPECT_TRUE(cuda::load_cublaslt(load, api));
-  missing = "cublasLtMatmul";
-  num_asked = 0;
-  EXPECT_FALSE(cuda::load_cublaslt(load, api));
-  EXPECT_EQ(num_asked, 2);  // a library that lacks it is not searched on
-}
-
-TEST(LibraryGemm, rounds_rows_and_pads_them_with_zeros) {
-  const auto rows = random_floats(3 * 50, 43);
-  const DeviceArray<float> from(rows);
-  const DeviceArray<Bf16> to(3 * 64, Bf16{0x7fff});
-  cuda::launch_round_rows(
-      {.from = from.data(), .from_stride = 50, .m = 3, .k = 41, .to = to.data(), .padded_k = 64},
-      stream());
-  const auto got = to.download();
-  for (size_t i = 0; i < got.size(); ++i) {
-    const size_t row = i / 64, column = i % 64;
-    EXPECT_EQ(got[i], column < 41 ? f32_to_bf16(rows[row * 50 + column]) : 0) << i;
-  }
 }
 
 #endif  // DHS_TEST_CUDA

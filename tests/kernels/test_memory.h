@@ -47,6 +47,23 @@ inline void copy(void* to, const void* from, size_t bytes) {
   if (cudaDeviceSynchronize() != cudaSuccess) std::abort();
   if (bytes != 0 && cudaMemcpy(to, from, bytes, cudaMemcpyDefault) != cudaSuccess) std::abort();
 }
+// What launches are chosen for: the machine that runs them.
+#ifdef DHS_SIMT
+inline int num_sms() { return 8; }  // few, so that small problems fill them
+inline int compute_capability() { return 80; }
+#else
+inline int device_attribute(cudaDeviceAttr name) {
+  int device = 0, value = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) std::abort();
+  if (cudaDeviceGetAttribute(&value, name, device) != cudaSuccess) std::abort();
+  return value;
+}
+inline int num_sms() { return device_attribute(cudaDevAttrMultiProcessorCount); }
+inline int compute_capability() {
+  return 10 * device_attribute(cudaDevAttrComputeCapabilityMajor) +
+         device_attribute(cudaDevAttrComputeCapabilityMinor);
+}
+#endif
 inline Stream stream() {
   static const Stream made = [] {
     cudaStream_t handle = nullptr;
@@ -54,8 +71,8 @@ inline Stream stream() {
     return Stream{.handle = handle,
                   .scratch = static_cast<std::byte*>(allocate(kScratchBytes)),
                   .scratch_bytes = kScratchBytes,
-                  .num_sms = 8,
-                  .compute_capability = 80};
+                  .num_sms = num_sms(),
+                  .compute_capability = compute_capability()};
   }();
   return made;
 }

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -321,8 +322,8 @@ struct PlantedFault {
   std::array<const char*, 3> shows;
 };
 
-const std::vector<PlantedFault>& planted_faults() {
-  static const std::vector<PlantedFault> faults = {
+std::vector<PlantedFault> faults_within_a_kernel() {
+  return {
       {"missing __syncthreads", missing_syncthreads, {kWrongResult, "shared race", kWrongResult}},
       {"missing __syncwarp", missing_syncwarp, {kWrongResult, "shared race", kWrongResult}},
       {"missing cp.async wait", missing_cp_async_wait, {kWrongResult, kWrongResult, kWrongResult}},
@@ -373,6 +374,11 @@ const std::vector<PlantedFault>& planted_faults() {
        misaligned_vector,
        {"Segmentation fault", "misaligned read", "misaligned address"}},
       {"signed overflow", signed_overflow, {"", "", "signed integer overflow"}},
+  };
+}
+
+std::vector<PlantedFault> faults_of_the_host() {
+  return {
       {"missing event between kernels", missing_event, {kWrongResult, "stream race", kWrongResult}},
       {"missing event between copies",
        missing_event_between_copies,
@@ -397,6 +403,14 @@ const std::vector<PlantedFault>& planted_faults() {
        error_nobody_looks_at,
        {"exit status 66", "exit status 66", "exit status 66"}},
   };
+}
+
+const std::vector<PlantedFault>& planted_faults() {
+  static const std::vector<PlantedFault> faults = [] {
+    std::vector<PlantedFault> all = faults_within_a_kernel();
+    std::ranges::move(faults_of_the_host(), std::back_inserter(all));
+    return all;
+  }();
   return faults;
 }
 

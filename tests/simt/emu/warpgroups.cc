@@ -1,5 +1,5 @@
-// BlockRunner's wgmma: a warp's lanes meet at every instruction; products wait in a queue until they
-// are waited for. Their operands are checked at both ends, as an asynchronous copy's are.
+// BlockRunner's wgmma: a warp's lanes meet at every instruction, and products stay in a queue until
+// they are waited for. Their operands are checked at both ends, as an asynchronous copy's are.
 #include "simt/emu/block_runner.h"
 #include "simt/emu/block_runner_internal.h"
 

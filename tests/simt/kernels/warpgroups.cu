@@ -8,7 +8,7 @@ struct alignas(kSwizzledAtomBytes) Atom {
   std::byte bytes[kSwizzledAtomBytes];
 };
 
-// Where element (line, column) of a row-major matrix lies: blocks of 64 columns, lines of 128 bytes.
+// Where element (line, column) of a row-major matrix lies, in blocks of 64 columns.
 __device__ __nv_bfloat16* element(std::byte* matrix, int line, int column, Strides strides) {
   std::byte* atom = matrix + column / 64 * strides.columns_bytes + line / 8 * strides.lines_bytes;
   return reinterpret_cast<__nv_bfloat16*>(atom + swizzled_offset(line % 8, column % 64 / 8)) +

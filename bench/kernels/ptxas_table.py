@@ -135,8 +135,8 @@ class Call:
 def attention(rows, row_bytes, name):
     flops = 2 * rows * 2048 * 64 * (2 * 512 + 64)
     moved = rows * (2048 * row_bytes + 64 * (512 + 64) * 4 + 64 * 512 * 4)
-    return Call("tensor_core_attention_kernel", f"{name}, {rows} query rows x 2048, 64 heads",
-                moved, flops)
+    return Call("tensor_core_attention_kernel / warpgroup_attention_kernel",
+                f"{name}, {rows} query rows x 2048, 64 heads", moved, flops)
 
 
 def index_score(rows, key_bytes, name):

@@ -292,10 +292,9 @@ TEST(SparseAttention, warpgroups_give_the_same_bits_however_their_work_is_spread
   if (!test::device_has_warpgroups()) GTEST_SKIP() << "only on compute capability 9.0";
   for (RowFormat format : {RowFormat::kBf16, RowFormat::kFp8}) {
     Problem problem({format, 128, 32}, 70, 620, 600);
-    for (int64_t count : {600, 0, 256, 257}) problem.add_row(problem.some_slots(count));
+    for (int64_t count : {600, 0, 257}) problem.add_row(problem.some_slots(count));
     std::vector<float> expected;
-    for (const Spread& spread :
-         {Spread{64, 3, 0}, {64, 1, 8}, {64, 2, 8}, {64, 1, 1}, {64, 1, 0}}) {
+    for (const Spread& spread : {Spread{64, 3, 0}, {64, 1, 8}, {64, 2, 1}}) {
       Stream stream = test::warpgroup_stream();
       stream.scratch_bytes = 512 + spread.rows_in_scratch * 3 * 70 * (128 + 2) * 4;
       const auto launch = [&](const SparseAttentionParams& params) {
@@ -412,8 +411,8 @@ TEST(SparseAttention, no_block_touches_what_another_writes) {
     }
   }
   for (RowFormat format : {RowFormat::kBf16, RowFormat::kFp8}) {
-    Problem problem({format, 128, 16}, 70, 310, 300);
-    for (int64_t count : {300, 40}) problem.add_row(problem.some_slots(count));
+    Problem problem({format, 128, 16}, 70, 140, 300);
+    for (int64_t count : {130, 40}) problem.add_row(problem.some_slots(count));
     problem.lose_slots(std::byte{0xff});
     for (const AttentionVersion& version : attention_versions(problem.layout)) {
       problem.run(version);  // reports races by itself

@@ -66,24 +66,35 @@ target_compile_options(dhs_simt_flags INTERFACE -Wall -Wextra -Werror -g1
                        -Wno-missing-field-initializers -Wno-maybe-uninitialized
                        -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 
-# dhs_cuda_kernel(OP SOURCES x.cu ...)
+# An object library of CUDA sources.
+function(dhs_cuda_objects name)
+  add_library(${name} OBJECT ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+  # 554: TensorView<const T> has a conversion to itself that nothing calls.
+  target_compile_options(${name} PRIVATE -std=c++20 --expt-relaxed-constexpr -lineinfo
+                         -Xcompiler=-Wall -Werror=all-warnings -diag-suppress=554)
+endfunction()
+
+# dhs_cuda_kernel(OP SOURCES x.cu ... [SM90A_SOURCES y.cu ...])
 #   The op's CUDA version: object libraries dhs_cuda_<OP> (nvcc) and simt_<variant>_<OP> (emulated).
-#   Objects, because launchers refer to them weakly and an archive would be skipped.
+#   Objects, because launchers refer to them weakly and an archive would be skipped. SM90A_SOURCES
+#   are compiled for sm_90a alone, whatever DHS_CUDA_ARCHITECTURES says; whoever links dhs_cuda_<OP>
+#   links them.
 function(dhs_cuda_kernel op)
-  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;SM90A_SOURCES" ${ARGN})
   set_property(GLOBAL APPEND PROPERTY DHS_CUDA_OPS ${op})
   if(DHS_CUDA_WANTED)
-    add_library(dhs_cuda_${op} OBJECT ${ARG_SOURCES})
-    target_include_directories(dhs_cuda_${op} PRIVATE ${PROJECT_SOURCE_DIR}
-                                                      ${PROJECT_SOURCE_DIR}/include)
-    # 554: TensorView<const T> has a conversion to itself that nothing calls.
-    target_compile_options(dhs_cuda_${op} PRIVATE -std=c++20 --expt-relaxed-constexpr -lineinfo
-                           -Xcompiler=-Wall -Werror=all-warnings -diag-suppress=554)
+    dhs_cuda_objects(dhs_cuda_${op} ${ARG_SOURCES})
+    if(ARG_SM90A_SOURCES)
+      dhs_cuda_objects(dhs_cuda_${op}_sm90a ${ARG_SM90A_SOURCES})
+      set_target_properties(dhs_cuda_${op}_sm90a PROPERTIES CUDA_ARCHITECTURES 90a-real)
+      target_sources(dhs_cuda_${op} INTERFACE $<TARGET_OBJECTS:dhs_cuda_${op}_sm90a>)
+    endif()
   endif()
   if(NOT DHS_SIMT_WANTED)
     return()
   endif()
-  foreach(source ${ARG_SOURCES})
+  foreach(source ${ARG_SOURCES} ${ARG_SM90A_SOURCES})
     set(wrapper ${CMAKE_CURRENT_BINARY_DIR}/${source}.cc)
     file(CONFIGURE OUTPUT ${wrapper}
          CONTENT "#include \"${CMAKE_CURRENT_SOURCE_DIR}/${source}\"\n")

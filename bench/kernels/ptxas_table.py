@@ -3,8 +3,8 @@
 
     python3 bench/kernels/ptxas_table.py [--jobs N] [--arch sm_90a ...] > docs/results/ptxas.md
 
-Compiles every kernels/*/*.cu with the options of its CMakeLists.txt. Exit 1 when a kernel of
-HOT_KERNELS spills registers, or when one of them was not found.
+Compiles every kernels/*/*.cu with the options and for the architectures of its CMakeLists.txt. Exit
+1 when a kernel of HOT_KERNELS spills registers, or when one of them was not found.
 """
 import argparse
 import concurrent.futures
@@ -21,9 +21,10 @@ NVCC_OPTIONS = ["-std=c++20", "--expt-relaxed-constexpr", "-diag-suppress=554", 
 
 # Decode steps spend their time in these.
 HOT_KERNELS = [
-    "tensor_core_attention_kernel", "merge_segments_kernel", "index_score_kernel", "top_k_kernel",
-    "top_k_split_kernel", "copy_records_kernel", "mma_gemm_kernel", "mark_kernel", "list_kernel",
-    "place_kernel", "assign_kernel", "pass_kernel", "append_rows_kernel",
+    "tensor_core_attention_kernel", "warpgroup_attention_kernel", "merge_segments_kernel",
+    "index_score_kernel", "top_k_kernel", "top_k_split_kernel", "copy_records_kernel",
+    "mma_gemm_kernel", "mark_kernel", "list_kernel", "place_kernel", "assign_kernel", "pass_kernel",
+    "append_rows_kernel",
 ]
 
 
@@ -34,9 +35,18 @@ class Sources:
         text = (folder / "CMakeLists.txt").read_text()
         call = re.search(r"dhs_cuda_kernel\((\w+)\s+SOURCES([^)]*)\)", text)
         self.op = call.group(1) if call else folder.name
-        self.files = [folder / name for name in call.group(2).split()] if call else []
+        everywhere, _, sm90a = call.group(2).partition("SM90A_SOURCES") if call else ("", "", "")
+        self.files = [folder / name for name in everywhere.split()]
+        self.sm90a_files = [folder / name for name in sm90a.split()]
         option = re.search(r"target_compile_options\(dhs_cuda_\w+ PRIVATE ([^)]*)\)", text)
         self.options = option.group(1).split() if option else []
+
+    def jobs(self, architectures):
+        """Yields what compile_one takes."""
+        for arch in architectures:
+            for file in self.files + (self.sm90a_files if arch == "sm_90a" else []):
+                yield self.op, file, self.options, arch
+
 
 
 def find_sources():
@@ -125,8 +135,8 @@ class Call:
 def attention(rows, row_bytes, name):
     flops = 2 * rows * 2048 * 64 * (2 * 512 + 64)
     moved = rows * (2048 * row_bytes + 64 * (512 + 64) * 4 + 64 * 512 * 4)
-    return Call("tensor_core_attention_kernel", f"{name}, {rows} query rows x 2048, 64 heads",
-                moved, flops)
+    return Call("tensor_core_attention_kernel / warpgroup_attention_kernel",
+                f"{name}, {rows} query rows x 2048, 64 heads", moved, flops)
 
 
 def index_score(rows, key_bytes, name):
@@ -214,9 +224,8 @@ def main():
     if shutil.which("nvcc") is None:
         sys.exit("nvcc was not found: put the CUDA 13 toolkit's bin folder on PATH")
 
-    jobs = [(sources.op, source, sources.options, arch) for sources in find_sources()
-            if not options.op or sources.op in options.op
-            for source in sources.files for arch in options.arch]
+    jobs = [job for sources in find_sources() if not options.op or sources.op in options.op
+            for job in sources.jobs(options.arch)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         raw = [kernel for kernels in pool.map(compile_one, jobs) for kernel in kernels]
     names = demangle(sorted({row[2] for row in raw}))

@@ -141,4 +141,19 @@ __device__ __forceinline__ float decode_rope(const RowLayout& layout, const std:
                                           : decode_bf16(reinterpret_cast<const uint16_t*>(rope)[i]);
 }
 
+// Dims [8v, 8v + 8) of an fp8 row, latents then rope, as bf16. Both dims are multiples of 8.
+__device__ __forceinline__ uint4 decode_fp8_vector(const RowLayout& layout, const std::byte* row,
+                                                   int32_t v) {
+  const int32_t latent_vectors = layout.latent_dim / 8;
+  if (v >= latent_vectors) {
+    return reinterpret_cast<const uint4*>(row + layout.rope_offset())[v - latent_vectors];
+  }
+  const auto* scales = reinterpret_cast<const float*>(row + layout.scales_offset());
+  const __nv_bfloat162 scale = scale_pair(scales[v * 8 / kRowScaleGroup]);
+  const uint2 codes = reinterpret_cast<const uint2*>(row)[v];
+  const uint2 low = decode_e4m3x4(codes.x, scale);
+  const uint2 high = decode_e4m3x4(codes.y, scale);
+  return uint4{low.x, low.y, high.x, high.y};
+}
+
 }  // namespace dhs::cuda

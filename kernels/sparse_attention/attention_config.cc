@@ -12,9 +12,10 @@ constexpr int32_t kTilesPerSegment = kAttentionSegmentRows / kAttentionTileRows;
 // instructions and bytes, not measured.
 constexpr int64_t kBlockCycles = 4000;   // start, table, first rows on their way
 constexpr int64_t kTileCycles = 800;     // three barriers and the latencies between them
-constexpr int64_t kHeadTileCycles = 60;  // one head's share of a tile: shared memory, tensor cores
-constexpr int64_t kLaunchCycles = 4000;  // of the kernel that merges segments
-constexpr int64_t kBytesPerCycle = 32;   // of one SM, from and to the second level cache
+constexpr int64_t kHeadTileCycles = 60;  // one head's share of a tile: shared memory, mma.sync
+constexpr int64_t kWarpgroupTileCycles = 3000;  // 64 heads: scores 1150, softmax, sums 1020
+constexpr int64_t kLaunchCycles = 4000;         // of the kernel that merges segments
+constexpr int64_t kBytesPerCycle = 32;          // of one SM, from and to the second level cache
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -31,7 +32,9 @@ int64_t estimated_cycles(const AttentionDesc& desc, const AttentionConfig& confi
   const int64_t runs = divide_up(num_segments, segments);
   const int64_t blocks =
       desc.num_query_rows * divide_up(desc.num_heads, config.heads_per_block) * runs;
-  const int64_t tile = kTileCycles + config.heads_per_block * kHeadTileCycles;
+  const int64_t tile = config.kernel == AttentionKernel::kWarpgroup
+                           ? kWarpgroupTileCycles
+                           : kTileCycles + config.heads_per_block * kHeadTileCycles;
   const int64_t result_bytes = int64_t{config.heads_per_block} * desc.layout.latent_dim * 4;
   const int64_t segment = kTilesPerSegment * tile + 2 * result_bytes / kBytesPerCycle;
   const int64_t attend = divide_up(blocks, num_sms) * (kBlockCycles + segments * segment);
@@ -53,19 +56,40 @@ int32_t pick_ring_rows(const AttentionDesc& desc, int32_t heads_per_block) {
       std::min<int64_t>(rows, is_fp8 ? kAttentionTileRows : 2 * kAttentionTileRows));
 }
 
+// What a block is and needs, without its segments.
+AttentionConfig block_config(const AttentionDesc& desc, const AttentionSpread& spread) {
+  if (spread.kernel == AttentionKernel::kWarpgroup) {
+    return {.kernel = spread.kernel,
+            .heads_per_block = kWarpgroupHeads,
+            .shared_bytes = warpgroup_shared_bytes(desc.layout)};
+  }
+  const bool wants_mma = spread.kernel == AttentionKernel::kMma && fits_tensor_cores(desc.layout);
+  const int32_t ring_rows = wants_mma ? pick_ring_rows(desc, spread.heads_per_block) : 0;
+  if (ring_rows == 0) {
+    return {.kernel = AttentionKernel::kPlain,
+            .heads_per_block = kPlainHeads,
+            .shared_bytes = plain_shared_bytes(desc.layout)};
+  }
+  return {.kernel = AttentionKernel::kMma,
+          .heads_per_block = spread.heads_per_block,
+          .ring_rows = ring_rows,
+          .shared_bytes = tensor_core_shared_bytes(desc.layout, spread.heads_per_block, ring_rows)};
+}
+
 }  // namespace
 
-AttentionConfig make_attention_config(const AttentionDesc& desc, int32_t heads_per_block,
-                                      int32_t segments_per_block) {
-  AttentionConfig config;
-  config.ring_rows = fits_tensor_cores(desc.layout) ? pick_ring_rows(desc, heads_per_block) : 0;
-  config.tensor_cores = config.ring_rows > 0;
-  config.heads_per_block = config.tensor_cores ? heads_per_block : kPlainHeads;
-  config.shared_bytes =
-      config.tensor_cores ? tensor_core_shared_bytes(desc.layout, heads_per_block, config.ring_rows)
-                          : plain_shared_bytes(desc.layout);
+AttentionKernel pick_attention_kernel(const AttentionDesc& desc) {
+  if (!fits_tensor_cores(desc.layout)) return AttentionKernel::kPlain;
+  const bool has_wgmma = desc.compute_capability == 90;
+  return has_wgmma && desc.num_heads >= kWarpgroupHeads && fits_warpgroups(desc.layout)
+             ? AttentionKernel::kWarpgroup
+             : AttentionKernel::kMma;
+}
+
+AttentionConfig make_attention_config(const AttentionDesc& desc, const AttentionSpread& spread) {
+  AttentionConfig config = block_config(desc, spread);
   const int32_t num_segments = std::max(1, attention_segments(desc.top_k));
-  config.segments_per_block = std::clamp(segments_per_block, 1, num_segments);
+  config.segments_per_block = std::clamp(spread.segments_per_block, 1, num_segments);
   config.rows_per_launch = desc.num_query_rows;
   if (config.segments_per_block < num_segments) {
     // 512: both arrays of partial results start at multiples of 256.
@@ -80,14 +104,18 @@ AttentionConfig make_attention_config(const AttentionDesc& desc, int32_t heads_p
 }
 
 AttentionConfig pick_attention_config(const AttentionDesc& desc) {
+  return pick_attention_config(desc, pick_attention_kernel(desc));
+}
+
+AttentionConfig pick_attention_config(const AttentionDesc& desc, AttentionKernel kernel) {
   const int32_t num_segments = std::max(1, attention_segments(desc.top_k));
   AttentionConfig best;
   int64_t best_cycles = 0;
   const auto consider = [&](int32_t heads, int32_t segments) {
-    const AttentionConfig config = make_attention_config(desc, heads, segments);
+    const AttentionConfig config = make_attention_config(desc, {kernel, heads, segments});
     const int64_t cycles = estimated_cycles(desc, config);
     const bool is_better =
-        config.tensor_cores != best.tensor_cores ? config.tensor_cores : cycles < best_cycles;
+        config.kernel != best.kernel ? config.kernel == kernel : cycles < best_cycles;
     if (best.heads_per_block != 0 && !is_better) return;
     best = config;
     best_cycles = cycles;
@@ -111,7 +139,7 @@ bool prefer_fused(const FusedChoice& choice) {
                              .num_heads = choice.num_heads,
                              .top_k = choice.top_k,
                              .num_sms = choice.num_sms,
-                             .compute_capability = 90,
+                             .compute_capability = choice.compute_capability,
                              .scratch_bytes = int64_t{1} << 30});
   const double reads = static_cast<double>(divide_up(choice.num_heads, config.heads_per_block));
   const double misses = static_cast<double>(choice.expected_misses);

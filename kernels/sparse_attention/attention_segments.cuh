@@ -1,4 +1,5 @@
-// What both attention kernels share: the table of a segment's rows, and how segments are merged.
+// What the attention kernels share: a block's work, the table of its rows, and how segments are
+// merged.
 #pragma once
 
 #include "kernels/cuda/cuda.h"
@@ -24,6 +25,12 @@ struct AttentionLaunch {
   int32_t ring_rows = 0;
 };
 
+using AttentionEntry = void (*)(AttentionLaunch);
+
+// kWarpgroup's kernel for these rows, on the current device: one of compute capability 9.0.
+// Precondition: fits_warpgroups(layout).
+AttentionEntry warpgroup_attention(const RowLayout& layout);
+
 // ---- Merging ------------------------------------------------------------------------------------
 
 // Of the rows so far: the largest score, in powers of two, and the sum of 2^(score - max).
@@ -44,7 +51,7 @@ struct SegmentPlace {
   bool is_last;   // the result is final
 };
 
-// Rounded step by step: both kernels that merge must compute the same bits.
+// Rounded step by step: all kernels that merge must compute the same bits.
 __device__ __forceinline__ MergeFactors merge_softmax(Softmax& earlier, const Softmax& next) {
   MergeFactors factors;
   const float max = fmaxf(earlier.max, next.max);
@@ -73,8 +80,7 @@ __device__ __forceinline__ float merged(const float* result, float segment,
 class AttentionBlock {
  public:
   // Blocks of one row's heads are neighbours, so that they find its rows in the second level cache.
-  __device__ AttentionBlock(const AttentionLaunch& launch, SegmentTable& table)
-      : launch_(launch), table_(table) {
+  __device__ explicit AttentionBlock(const AttentionLaunch& launch) : launch_(launch) {
     const auto all_heads = static_cast<int32_t>(launch.params.out.sizes[1]);
     const int32_t head_blocks = (all_heads + launch.heads_per_block - 1) / launch.heads_per_block;
     const auto block = static_cast<int64_t>(blockIdx.x);
@@ -86,18 +92,27 @@ class AttentionBlock {
 
   __device__ const AttentionLaunch& launch() const { return launch_; }
   __device__ const SparseAttentionParams& params() const { return launch_.params; }
-  __device__ const SegmentTable& table() const { return table_; }
   __device__ int64_t row() const { return row_; }
   __device__ int32_t first_head() const { return first_head_; }
   __device__ int32_t num_heads() const { return num_heads_; }  // that exist
   __device__ int32_t first_segment() const { return first_segment_; }
   __device__ bool merges_itself() const { return launch_.partials.sums == nullptr; }
 
-  __device__ void load_segment(int32_t segment);
+  // The slot of entry `entry` of the row's selection; -1 beyond it, and beyond the block's run.
+  __device__ int32_t slot_at(int64_t entry) const {
+    const auto& slots = launch_.params.slots;
+    const int64_t end_segment = first_segment_ + launch_.segments_per_block;
+    const bool is_mine = entry < end_segment * kAttentionSegmentRows;
+    return is_mine && entry < slots.sizes[1] ? slots(row_, entry) : -1;
+  }
   __device__ bool fills_slots() const {
     return launch_.params.fetch.miss_of.data != nullptr && first_head_ == 0;
   }
-  __device__ void fill_slot(int32_t segment, int32_t i, const std::byte* stored) const;
+  // The row that entry `entry` is to fill.
+  __device__ std::byte* slot_row(int64_t entry) const {
+    return params().records.at(params().slots(row_, entry)) + params().row_offset;
+  }
+  __device__ void fill_slot(int64_t entry, const std::byte* stored) const;
   __device__ MergeFactors close_segment(int32_t head, const Softmax& segment, int32_t number,
                                         const SegmentPlace& place, Softmax& run) const;
   __device__ float* result_of(int32_t head, int32_t segment) const;
@@ -105,11 +120,6 @@ class AttentionBlock {
   __device__ void store_zeros() const;
 
  private:
-  __device__ int32_t slot_at(int32_t segment, int64_t entry) const {
-    const auto& slots = launch_.params.slots;
-    const bool is_mine = segment < first_segment_ + launch_.segments_per_block;
-    return is_mine && entry < slots.sizes[1] ? slots(row_, entry) : -1;
-  }
   // Index of a segment, or of a head's softmax over it, among the partial results.
   __device__ int64_t partial_idx(int32_t head, int32_t segment) const {
     const int64_t unit = (row_ - launch_.first_row) * launch_.partials.num_segments + segment;
@@ -117,38 +127,36 @@ class AttentionBlock {
   }
 
   const AttentionLaunch& launch_;
-  SegmentTable& table_;
   int64_t row_;
   int32_t first_head_;
   int32_t num_heads_;
   int32_t first_segment_;
 };
 
-// Fills the table's half for `segment`; empty beyond the block's run. One thread per row. Complete
-// after the caller's next barrier.
-__device__ inline void AttentionBlock::load_segment(int32_t segment) {
-  const auto i = static_cast<int32_t>(threadIdx.x);
-  const int64_t entry = int64_t{segment} * kAttentionSegmentRows + i;
-  const int32_t half = segment % 2;
-  const bool is_valid = slot_at(segment, entry) >= 0;
-  const bool is_last = i == kAttentionSegmentRows - 1 || slot_at(segment, entry + 1) < 0;
-  table_.sources[half][i] = is_valid ? selected_row(params(), row_, entry) : nullptr;
+// Row i of the table's half for part `part` of the selection, kRows entries; empty beyond the
+// block's run. One thread per row. Complete after the caller's next barrier.
+template <int kRows>
+__device__ __forceinline__ void load_row_table(const AttentionBlock& block, int32_t part, int32_t i,
+                                               RowTable<kRows>& table) {
+  const int64_t entry = int64_t{part} * kRows + i;
+  const int32_t half = part % 2;
+  const bool is_valid = block.slot_at(entry) >= 0;
+  const bool is_last = i == kRows - 1 || block.slot_at(entry + 1) < 0;
+  const auto& params = block.params();
+  table.sources[half][i] = is_valid ? selected_row(params, block.row(), entry) : nullptr;
   // The first block of heads fills the slots for all of them.
-  table_.fills[half][i] = is_valid && fills_slots() && fills_slot(params(), row_, entry);
-  if (is_valid && is_last) table_.num_rows[half] = i + 1;
-  if (!is_valid && i == 0) table_.num_rows[half] = 0;
+  table.fills[half][i] = is_valid && block.fills_slots() && fills_slot(params, block.row(), entry);
+  if (is_valid && is_last) table.num_rows[half] = i + 1;
+  if (!is_valid && i == 0) table.num_rows[half] = 0;
 }
 
-// Writes row i of the segment to its slot if that is asked of it. `stored` is the row in shared
-// memory. One warp.
-__device__ __forceinline__ void AttentionBlock::fill_slot(int32_t segment, int32_t i,
+// Writes a row, which lies at `stored` in shared memory, to its slot. One warp.
+__device__ __forceinline__ void AttentionBlock::fill_slot(int64_t entry,
                                                           const std::byte* stored) const {
-  if (table_.fills[segment % 2][i] == 0) return;
-  const int64_t entry = int64_t{segment} * kAttentionSegmentRows + i;
-  std::byte* slot = params().records.at(params().slots(row_, entry)) + params().row_offset;
+  auto* slot = reinterpret_cast<uint4*>(slot_row(entry));
   for (auto v = static_cast<int32_t>(threadIdx.x % 32); v < params().layout.row_bytes() / 16;
        v += 32) {
-    reinterpret_cast<uint4*>(slot)[v] = reinterpret_cast<const uint4*>(stored)[v];
+    slot[v] = reinterpret_cast<const uint4*>(stored)[v];
   }
 }
 
@@ -198,47 +206,6 @@ __device__ inline void AttentionBlock::store_zeros() const {
          d += kAttentionThreads) {
       out[d] = 0.0f;
     }
-  }
-}
-
-// ---- The second kernel --------------------------------------------------------------------------
-
-inline constexpr int kMergeThreads = 128;
-inline constexpr int kMergeColumns = 4;  // of one thread
-
-// One block per row, head and kMergeThreads * kMergeColumns latents.
-__global__ void merge_segments_kernel(const __grid_constant__ AttentionLaunch launch) {
-  const auto& params = launch.params;
-  const int64_t num_heads = params.out.sizes[1];
-  const int64_t latent_dim = params.layout.latent_dim;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) / num_heads;
-  const int64_t head = static_cast<int64_t>(blockIdx.x) % num_heads;
-  const int64_t first = int64_t{blockIdx.y} * kMergeThreads * kMergeColumns + threadIdx.x;
-  Softmax run;
-  float values[kMergeColumns] = {};
-  for (int32_t s = 0; s < launch.partials.num_segments; ++s) {
-    if (params.slots(launch.first_row + row, int64_t{s} * kAttentionSegmentRows) < 0) break;
-    const int64_t unit = (row * launch.partials.num_segments + s) * num_heads + head;
-    const Softmax segment{launch.partials.stats[2 * unit], launch.partials.stats[2 * unit + 1]};
-    const float* sums = launch.partials.sums + unit * latent_dim;
-    MergeFactors factors;
-    if (s == 0) {
-      run = segment;
-    } else {
-      factors = merge_softmax(run, segment);
-    }
-#pragma unroll
-    for (int j = 0; j < kMergeColumns; ++j) {
-      const int64_t d = first + j * kMergeThreads;
-      if (d < latent_dim) values[j] = s == 0 ? sums[d] : merge_sums(values[j], sums[d], factors);
-    }
-  }
-  const float inverse = run.sum == 0.0f ? 0.0f : inverse_of(run.sum);
-  float* out = &params.out(launch.first_row + row, head, 0);
-#pragma unroll
-  for (int j = 0; j < kMergeColumns; ++j) {
-    const int64_t d = first + j * kMergeThreads;
-    if (d < latent_dim) out[d] = __fmul_rn(values[j], inverse);
   }
 }
 

@@ -34,7 +34,7 @@ class PlainAttention {
  public:
   __device__ PlainAttention(const AttentionLaunch& launch, std::byte* shared)
       : shared_(shared, launch.params.layout),
-        block_(launch, *shared_.table),
+        block_(launch),
         layout_(launch.params.layout),
         lane_(static_cast<int32_t>(threadIdx.x % 32)),
         warp_(static_cast<int32_t>(threadIdx.x / 32)) {}
@@ -42,6 +42,9 @@ class PlainAttention {
   __device__ void run();
 
  private:
+  __device__ void load_segment(int32_t segment) const {
+    load_row_table(block_, segment, static_cast<int32_t>(threadIdx.x), *shared_.table);
+  }
   __device__ void load_query() const;
   __device__ void load_rows(int32_t segment, int32_t first, int32_t num_rows) const;
   __device__ float score(int32_t num_rows) const;
@@ -86,7 +89,8 @@ __device__ inline void PlainAttention::load_rows(int32_t segment, int32_t first,
       reinterpret_cast<uint4*>(stored)[v] = reinterpret_cast<const uint4*>(source)[v];
     }
     __syncwarp();
-    if (block_.fills_slots()) block_.fill_slot(segment, first + i, stored);
+    if (shared_.table->fills[segment % 2][first + i] == 0) continue;
+    block_.fill_slot(int64_t{segment} * kAttentionSegmentRows + first + i, stored);
   }
 }
 
@@ -179,13 +183,13 @@ __device__ inline void PlainAttention::run() {
   load_query();
   const int32_t first = block_.first_segment();
   const int32_t end = first + block_.launch().segments_per_block;
-  block_.load_segment(first);
+  load_segment(first);
   __syncthreads();
   const bool is_empty = shared_.table->num_rows[first % 2] == 0;
   for (int32_t segment = first; segment < end; ++segment) {
     const int32_t num_rows = shared_.table->num_rows[segment % 2];
     if (num_rows == 0) break;
-    block_.load_segment(segment + 1);
+    load_segment(segment + 1);
     run_segment(segment, num_rows);  // its barriers complete the table
     finish_segment(segment, shared_.table->num_rows[(segment + 1) % 2] == 0);
   }

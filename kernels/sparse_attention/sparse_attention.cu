@@ -1,4 +1,5 @@
-// sparse_attention on CUDA: flash attention over gathered rows, cut into fixed segments.
+// sparse_attention on CUDA: flash attention over gathered rows, cut into fixed segments. With 64
+// heads and more on sm_90a, warpgroup_attention.cu takes the place of what is said here of blocks.
 //
 // Work. A block of 256 threads takes one query row, 16, 32 or 64 of its heads (without tensor
 // cores: 8) and a run of segments of 256 selected rows. Grid: (query rows * blocks of heads, runs).
@@ -35,7 +36,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.h"
-#include "kernels/sparse_attention/attention_segments.cuh"
+#include "kernels/sparse_attention/merge_segments.cuh"
 #include "kernels/sparse_attention/plain_attention.cuh"
 #include "kernels/sparse_attention/tensor_core_attention.cuh"
 
@@ -59,10 +60,10 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   attention.run();
 }
 
-using AttentionKernel = void (*)(cuda::AttentionLaunch);
+using cuda::AttentionEntry;
 
 template <bool kFp8>
-AttentionKernel tensor_core_kernel(int32_t heads_per_block) {
+AttentionEntry tensor_core_kernel(int32_t heads_per_block) {
   switch (heads_per_block) {
     case 16:
       return tensor_core_attention_kernel<1, kFp8>;
@@ -73,10 +74,17 @@ AttentionKernel tensor_core_kernel(int32_t heads_per_block) {
   }
 }
 
-AttentionKernel kernel_of(const AttentionConfig& config, RowFormat format) {
-  if (!config.tensor_cores) return plain_attention_kernel;
-  return format == RowFormat::kFp8 ? tensor_core_kernel<true>(config.heads_per_block)
-                                   : tensor_core_kernel<false>(config.heads_per_block);
+AttentionEntry kernel_of(const AttentionConfig& config, const RowLayout& layout) {
+  switch (config.kernel) {
+    case AttentionKernel::kPlain:
+      return plain_attention_kernel;
+    case AttentionKernel::kWarpgroup:
+      return cuda::warpgroup_attention(layout);
+    case AttentionKernel::kMma:
+      break;
+  }
+  return layout.format == RowFormat::kFp8 ? tensor_core_kernel<true>(config.heads_per_block)
+                                          : tensor_core_kernel<false>(config.heads_per_block);
 }
 
 void allow_all_shared_bytes(int32_t compute_capability) {
@@ -92,11 +100,14 @@ void allow_all_shared_bytes(int32_t compute_capability) {
 void check_supported(const AttentionConfig& config, const SparseAttentionParams& params,
                      int32_t compute_capability) {
   const auto& out = params.out;
-  const bool fits = params.layout.latent_dim <= kMaxPlainLatent &&
+  const bool is_warpgroup = config.kernel == AttentionKernel::kWarpgroup;
+  const bool fits = (!is_warpgroup || fits_warpgroups(params.layout)) &&
+                    params.layout.latent_dim <= kMaxPlainLatent &&
                     config.shared_bytes <= max_shared_bytes(compute_capability);
   const bool is_aligned = out.strides[0] % 2 == 0 && out.strides[1] % 2 == 0 &&
                           reinterpret_cast<uintptr_t>(out.data) % sizeof(float2) == 0;
-  if (!fits || (config.tensor_cores && !is_aligned)) cuda::check(cudaErrorInvalidValue, kOp);
+  const bool stores_pairs = config.kernel != AttentionKernel::kPlain;
+  if (!fits || (stores_pairs && !is_aligned)) cuda::check(cudaErrorInvalidValue, kOp);
 }
 
 }  // namespace
@@ -126,7 +137,7 @@ void launch_sparse_attention_as(const AttentionConfig& config, const SparseAtten
     const int64_t rows = std::min(config.rows_per_launch, params.out.sizes[0] - row);
     launch.first_row = row;
     cuda::launch(
-        kOp, kernel_of(config, params.layout.format),
+        kOp, kernel_of(config, params.layout),
         {.grid = dim3(static_cast<unsigned>(rows * head_blocks), static_cast<unsigned>(runs)),
          .block = dim3(kAttentionThreads),
          .shared_bytes = config.shared_bytes},

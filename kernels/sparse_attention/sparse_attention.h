@@ -13,11 +13,11 @@
 //
 // The selection is cut into tiles of kAttentionTileRows rows in the order given, merged in that
 // order (online softmax); CUDA first merges the tiles of a segment of kAttentionSegmentRows rows,
-// then the segments, in order. So bits depend on q, the row contents and their order, and the
-// device's kind only; not on slot numbers, other query rows, other heads, or how the work was
-// spread over threads. A query row without any slot gives zeros. slots are valid entries first,
-// then -1. The last axis of every view is contiguous; row_offset, records and rows are multiples of
-// 16 bytes.
+// then the segments, in order. So bits depend on q, the row contents and their order, the device's
+// kind and, on CUDA, whether there are 64 heads; not on slot numbers, other query rows, what other
+// heads hold, or how the work was spread over threads. A query row without any slot gives zeros.
+// slots are valid entries first, then -1. The last axis of every view is contiguous; row_offset,
+// records and rows are multiples of 16 bytes.
 // Bytes read per query row: num_selected * row_bytes. FLOPs: 2 * num_selected * num_heads *
 // (2 * latent_dim + rope_dim).
 #pragma once
@@ -92,6 +92,7 @@ struct FusedChoice {
   int32_t num_layers = 1;    // of the index group
   int64_t record_bytes = 0;  // of all its layers
   int32_t num_sms = 0;
+  int32_t compute_capability = 0;
 };
 bool prefer_fused(const FusedChoice& choice);
 

@@ -44,7 +44,7 @@ class TensorCoreAttention {
  public:
   __device__ TensorCoreAttention(const AttentionLaunch& launch, std::byte* shared)
       : shared_(shared, launch.params.layout),
-        block_(launch, *shared_.table),
+        block_(launch),
         layout_(launch.params.layout),
         lane_(static_cast<int32_t>(threadIdx.x % 32)),
         warp_(static_cast<int32_t>(threadIdx.x / 32)) {}
@@ -91,6 +91,9 @@ class TensorCoreAttention {
   __device__ int32_t head_tile() const { return warp_ % kHeadTiles; }
   __device__ int32_t first_group() const { return warp_ / kHeadTiles * kGroups; }
 
+  __device__ void load_segment(int32_t segment) const {
+    load_row_table(block_, segment, static_cast<int32_t>(threadIdx.x), *shared_.table);
+  }
   __device__ void load_query() const;
   __device__ void load_rows(int32_t n, int32_t first, int32_t end) const;
   __device__ void fill_slots(int32_t n) const;
@@ -165,7 +168,8 @@ __device__ __forceinline__ void TensorCoreAttention<kHeadTiles, kFp8>::fill_slot
   if (!block_.fills_slots()) return;
   const int32_t first = first_row_of(n), num_rows = num_rows_of(n);
   for (int32_t i = warp_; i < num_rows; i += kWarps) {
-    block_.fill_slot(segment_of(n), first + i,
+    if (shared_.table->fills[segment_of(n) % 2][first + i] == 0) continue;
+    block_.fill_slot(int64_t{segment_of(n)} * kAttentionSegmentRows + first + i,
                      kFp8 ? shared_.stored + i * layout_.row_bytes()
                           : reinterpret_cast<const std::byte*>(ring_row(n, i)));
   }
@@ -178,25 +182,9 @@ __device__ __forceinline__ void TensorCoreAttention<kHeadTiles, kFp8>::decode_ro
   const int32_t num_rows = num_rows_of(n);
   for (int32_t i = warp_; i < (num_rows + 15) / 16 * 16; i += kWarps) {
     const std::byte* from = shared_.stored + i * layout_.row_bytes();
-    const auto* codes = reinterpret_cast<const uint2*>(from);
-    const auto* scales = reinterpret_cast<const float*>(from + layout_.scales_offset());
-    const auto* rope = reinterpret_cast<const uint4*>(from + layout_.rope_offset());
     auto* to = reinterpret_cast<uint4*>(ring_row(n, i));
-    const int32_t latent_vectors = layout_.latent_dim / 8;
-    const bool exists = i < num_rows;
-    for (int32_t v = lane_; v < latent_vectors; v += 32) {
-      uint4 values{0, 0, 0, 0};
-      if (exists) {
-        const __nv_bfloat162 scale = scale_pair(scales[v * 8 / kRowScaleGroup]);
-        const uint2 eight = codes[v];
-        const uint2 low = decode_e4m3x4(eight.x, scale);
-        const uint2 high = decode_e4m3x4(eight.y, scale);
-        values = uint4{low.x, low.y, high.x, high.y};
-      }
-      to[v] = values;
-    }
-    for (int32_t v = lane_; v < layout_.rope_dim / 8; v += 32) {
-      to[latent_vectors + v] = exists ? rope[v] : uint4{0, 0, 0, 0};
+    for (int32_t v = lane_; v < (layout_.latent_dim + layout_.rope_dim) / 8; v += 32) {
+      to[v] = i < num_rows ? decode_fp8_vector(layout_, from, v) : uint4{0, 0, 0, 0};
     }
   }
 }
@@ -439,7 +427,7 @@ __device__ __forceinline__ void TensorCoreAttention<kHeadTiles, kFp8>::run() {
   // What is prefetched while a tile is computed, and what only after it: there the ring is full.
   const int32_t early_rows =
       kFp8 ? kAttentionTileRows : block_.launch().ring_rows - kAttentionTileRows;
-  block_.load_segment(block_.first_segment());
+  load_segment(block_.first_segment());
   __syncthreads();
   load_rows(0, 0, kAttentionTileRows);
   simt::cp_async_commit_group();
@@ -451,7 +439,7 @@ __device__ __forceinline__ void TensorCoreAttention<kHeadTiles, kFp8>::run() {
     const int32_t num_rows = num_rows_of(n);
     if (num_rows == 0) break;
     if (n % kTilesPerSegment == 0) {
-      block_.load_segment(segment_of(n) + 1);
+      load_segment(segment_of(n) + 1);
       start_segment(n);
     }
     fill_slots(n);

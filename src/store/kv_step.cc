@@ -41,7 +41,8 @@ bool KvStore::choose_retrieval(int64_t num_rows) {
        .top_k = geometry_.top_k,
        .num_layers = static_cast<int32_t>(layers_per_group),
        .record_bytes = layers_per_group * layout_.row.row_bytes(),
-       .num_sms = stream_.num_sms});
+       .num_sms = stream_.num_sms,
+       .compute_capability = stream_.compute_capability});
   return is_fused_;
 }
 

@@ -34,9 +34,40 @@ inline AttentionDesc attention_desc(const SparseAttentionParams& params, const S
           .scratch_bytes = on.scratch_bytes};
 }
 
+// As `spread` says, whatever the op would choose by itself.
+inline void launch_spread(const SparseAttentionParams& params, const AttentionSpread& spread,
+                          const Stream& on) {
+  launch_sparse_attention_as(make_attention_config(attention_desc(params, on), spread), params, on);
+}
+
+// The stream of a device that has wgmma, which the current one must be.
+inline Stream warpgroup_stream() {
+  Stream made = stream();
+  made.compute_capability = 90;
+  return made;
+}
+inline bool device_has_warpgroups() {
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+  return major == 9 && minor == 0;
+}
+
+// The op's own choice first; then wgmma with any number of heads, segment by segment and all in one
+// block.
 inline std::vector<AttentionVersion> attention_versions(const RowLayout& layout) {
-  return {{"cuda", fits_tensor_cores(layout),
-           [](const SparseAttentionParams& params) { launch_sparse_attention(params, stream()); }}};
+  std::vector<AttentionVersion> versions = {
+      {"cuda", fits_tensor_cores(layout),
+       [](const SparseAttentionParams& params) { launch_sparse_attention(params, stream()); }}};
+  if (!fits_warpgroups(layout) || !device_has_warpgroups()) return versions;
+  for (const int32_t segments : {1, 100}) {
+    const AttentionSpread spread{AttentionKernel::kWarpgroup, kWarpgroupHeads, segments};
+    versions.push_back({"wgmma, " + std::to_string(segments) + " segments per block", true,
+                        [spread](const SparseAttentionParams& params) {
+                          launch_spread(params, spread, warpgroup_stream());
+                        }});
+  }
+  return versions;
 }
 #else
 inline std::vector<AttentionVersion> attention_versions(const RowLayout& layout) {

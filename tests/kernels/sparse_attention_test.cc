@@ -91,8 +91,9 @@ TEST(SparseAttention, every_version_agrees_with_the_reference) {
   };
   const std::vector<Shape> shapes =
       test::kOnCuda
-          ? std::vector<Shape>{{64, 16, 5},   {32, 16, 64},  {128, 0, 33}, {48, 32, 1},
-                               {256, 16, 16}, {16, 16, 128}, {7, 3, 5},    {24, 6, 9}}
+          ? std::vector<Shape>{{64, 16, 5},   {32, 16, 64},  {128, 0, 33},
+                               {48, 32, 1},   {256, 16, 16}, {16, 16, 128},
+                               {128, 48, 70}, {7, 3, 5},     {24, 6, 9}}
           : std::vector<Shape>{{512, 64, 64}, {128, 32, 8}, {64, 0, 20}, {24, 6, 33}, {7, 3, 5}};
   const std::vector<int64_t> counts = test::kOnCuda
                                           ? std::vector<int64_t>{0, 1, 63, 64, 65, 280}
@@ -137,16 +138,16 @@ TEST(SparseAttention, stays_accurate_when_one_row_takes_all_the_weight) {
 // Scores of +-20,000 and more: one row has all the weight, wherever in the selection it stands.
 TEST(SparseAttention, gives_the_row_of_an_extreme_score_as_it_is) {
   for (RowFormat format : kFormats) {
-    Problem problem({format, 64, 16}, 3, 300, 300);
+    Problem problem({format, 128, 16}, 3, 300, 300);
     const std::vector<int32_t> selected = problem.some_slots(290);
     std::vector<float> expected;
     for (const size_t winner : {0, 70, 255, 256, 289}) {
-      std::vector<float> row(64), rope(16);
+      std::vector<float> row(128), rope(16);
       decode_row(problem.layout, problem.slot_row(selected[winner]), row.data(), rope.data());
       std::vector<float> q, q_rope(3 * 16, 0.0f);
-      for (size_t i = 0; i < 3 * 64; ++i) {
-        q.push_back(row[i % 64] * (i < 64 ? 1e3f : 1e4f));
-        expected.push_back(row[i % 64]);
+      for (size_t i = 0; i < 3 * 128; ++i) {
+        q.push_back(row[i % 128] * (i < 128 ? 1e3f : 1e4f));
+        expected.push_back(row[i % 128]);
       }
       problem.scale = 1.0f;
       problem.add_row(selected, q, q_rope);
@@ -176,19 +177,20 @@ TEST(SparseAttention, equal_rows_come_out_as_they_are) {
 }
 
 TEST(SparseAttention, a_single_row_comes_out_bit_for_bit) {
-  std::vector<float> latent;  // every e4m3 value, at a scale of its own per group of 128
-  for (int code = 0; code < 256; ++code) {
+  std::vector<float> latent;  // every e4m3 value twice, at a scale of its own per group of 128
+  for (int i = 0; i < 512; ++i) {
+    const int code = i % 256;
     const float value = f8e4m3_to_f32(static_cast<F8E4m3>(code));
     latent.push_back(std::isnan(value) ? 0.0f : value * (code < 128 ? 0x1p-5f : 0x1p4f));
   }
   for (RowFormat format : kFormats) {
-    Problem problem({format, 256, 32}, 3, 4, 4);
+    Problem problem({format, 512, 32}, 3, 4, 4);
     problem.write_row(2, latent, problem.values(32));
     problem.add_row({2});
     for (const AttentionVersion& version : attention_versions(problem.layout)) {
       const std::vector<float> out = problem.run(version);
       for (size_t i = 0; i < out.size(); ++i) {
-        ASSERT_EQ(out[i], latent[i % 256]) << describe(version, format) << " at " << i;
+        ASSERT_EQ(out[i], latent[i % 512]) << describe(version, format) << " at " << i;
       }
     }
   }
@@ -275,14 +277,35 @@ TEST(SparseAttention, does_not_depend_on_how_its_work_is_spread) {
       Stream stream = test::stream();
       stream.scratch_bytes = 512 + spread.rows_in_scratch * 3 * 34 * (32 + 2) * 4;
       const auto launch = [&](const SparseAttentionParams& params) {
-        const AttentionDesc desc = test::attention_desc(params, stream);
-        launch_sparse_attention_as(
-            make_attention_config(desc, spread.heads_per_block, spread.segments_per_block), params,
+        test::launch_spread(
+            params, {AttentionKernel::kMma, spread.heads_per_block, spread.segments_per_block},
             stream);
       };
       EXPECT_EQ(problem.run({"", true, launch}), expected)
           << spread.heads_per_block << " heads, " << spread.segments_per_block << " segments, "
           << spread.rows_in_scratch << " rows in the scratch";
+    }
+  }
+}
+
+TEST(SparseAttention, warpgroups_give_the_same_bits_however_their_work_is_spread) {
+  if (!test::device_has_warpgroups()) GTEST_SKIP() << "only on compute capability 9.0";
+  for (RowFormat format : {RowFormat::kBf16, RowFormat::kFp8}) {
+    Problem problem({format, 128, 32}, 70, 620, 600);
+    for (int64_t count : {600, 0, 257}) problem.add_row(problem.some_slots(count));
+    std::vector<float> expected;
+    for (const Spread& spread : {Spread{64, 3, 0}, {64, 1, 8}, {64, 2, 1}}) {
+      Stream stream = test::warpgroup_stream();
+      stream.scratch_bytes = 512 + spread.rows_in_scratch * 3 * 70 * (128 + 2) * 4;
+      const auto launch = [&](const SparseAttentionParams& params) {
+        test::launch_spread(params, {AttentionKernel::kWarpgroup, 64, spread.segments_per_block},
+                            stream);
+      };
+      const std::vector<float> actual = problem.run({"", true, launch});
+      if (expected.empty()) expected = actual;
+      EXPECT_EQ(actual, expected) << describe({"", true, launch}, format) << ", "
+                                  << spread.segments_per_block << " segments, "
+                                  << spread.rows_in_scratch << " rows in the scratch";
     }
   }
 }
@@ -297,8 +320,9 @@ TEST(SparseAttention, does_not_depend_on_how_far_it_prefetches) {
   for (int32_t ring_rows : {64, 80, 112, 128}) {
     const std::vector<float> actual =
         problem.run({"", true, [&](const SparseAttentionParams& params) {
-                       AttentionConfig config = make_attention_config(
-                           test::attention_desc(params, test::stream()), 32, 1);
+                       AttentionConfig config =
+                           make_attention_config(test::attention_desc(params, test::stream()),
+                                                 {AttentionKernel::kMma, 32, 1});
                        config.ring_rows = ring_rows;
                        config.shared_bytes = tensor_core_shared_bytes(params.layout, 32, ring_rows);
                        launch_sparse_attention_as(config, params, test::stream());
@@ -348,7 +372,7 @@ TEST(SparseAttention, does_not_depend_on_the_width_of_the_selection) {
 // only this layer's row is written.
 TEST(SparseAttention, fetches_missing_rows_itself_and_leaves_them_in_their_slots) {
   for (RowFormat format : kFormats) {
-    for (const int32_t latent_dim : {64, 20}) {
+    for (const int32_t latent_dim : {64, 128, 20}) {
       Problem problem({format, latent_dim, 16}, 18, 330, 300);
       for (int64_t count : {270, 0, 5, 130}) problem.add_row(problem.some_slots(count));
       Problem missing = problem;
@@ -381,11 +405,17 @@ TEST(SparseAttention, no_block_touches_what_another_writes) {
       const std::vector<float> expected = problem.run(attention_versions(problem.layout)[0]);
       problem.lose_slots(std::byte{0xff});
       const auto launch = [&](const SparseAttentionParams& params) {
-        const AttentionDesc desc = test::attention_desc(params, test::stream());
-        launch_sparse_attention_as(make_attention_config(desc, 16, segments), params,
-                                   test::stream());
+        test::launch_spread(params, {AttentionKernel::kMma, 16, segments}, test::stream());
       };
       EXPECT_EQ(problem.run({"", true, launch}), expected);
+    }
+  }
+  for (RowFormat format : {RowFormat::kBf16, RowFormat::kFp8}) {
+    Problem problem({format, 128, 16}, 70, 140, 300);
+    for (int64_t count : {130, 40}) problem.add_row(problem.some_slots(count));
+    problem.lose_slots(std::byte{0xff});
+    for (const AttentionVersion& version : attention_versions(problem.layout)) {
+      problem.run(version);  // reports races by itself
     }
   }
   simt::options().global_races = false;
@@ -393,96 +423,15 @@ TEST(SparseAttention, no_block_touches_what_another_writes) {
 #endif
 
 TEST(SparseAttention, takes_no_query_rows_as_nothing_to_do) {
-  for (const AttentionVersion& version : attention_versions({RowFormat::kBf16, 64, 16})) {
+  for (const AttentionVersion& version : attention_versions({RowFormat::kBf16, 128, 16})) {
     SparseAttentionParams params;
-    params.layout = {RowFormat::kBf16, 64, 16};
+    params.layout = {RowFormat::kBf16, 128, 16};
     params.slots = view<const int32_t>(nullptr, 0, 16);
-    params.out = view<float>(nullptr, 0, 4, 64);
+    params.out = view<float>(nullptr, 0, 4, 128);
     version.launch(params);
   }
   test::synchronize();
 }
-
-#if !DHS_TEST_CUDA
-AttentionDesc decode_desc(int64_t num_query_rows) {
-  return {.layout = {RowFormat::kFp8, 512, 64},
-          .num_query_rows = num_query_rows,
-          .num_heads = 64,
-          .top_k = 2048,
-          .num_sms = 132,
-          .compute_capability = 90,
-          .scratch_bytes = 64 << 20};
-}
-
-int64_t num_blocks(const AttentionDesc& desc, const AttentionConfig& config) {
-  const int64_t runs = ceil_div(attention_segments(desc.top_k), config.segments_per_block);
-  return desc.num_query_rows * ceil_div(desc.num_heads, config.heads_per_block) * runs;
-}
-
-TEST(AttentionConfig, fits_shared_memory_and_scratch_on_every_device) {
-  for (const int32_t device : {80, 86, 89, 90, 100, 120}) {
-    for (RowFormat format : kFormats) {
-      for (const int64_t rows : {1, 7, 64, 4096}) {
-        AttentionDesc desc = decode_desc(rows);
-        desc.layout.format = format;
-        desc.compute_capability = device;
-        const AttentionConfig config = pick_attention_config(desc);
-        const std::string what = std::to_string(device) + ", " + std::to_string(rows) + " rows";
-        EXPECT_LE(config.shared_bytes, max_shared_bytes(device)) << what;
-        EXPECT_GE(config.rows_per_launch, 1) << what;
-        EXPECT_EQ(config.tensor_cores,
-                  format == RowFormat::kBf16 ||
-                      (format == RowFormat::kFp8 && device != 86 && device != 89 && device != 120))
-            << what;
-        if (config.segments_per_block == 8) continue;
-        EXPECT_LE(config.rows_per_launch * 8 * 64 * (512 + 2) * 4 + 512, desc.scratch_bytes)
-            << what;
-      }
-    }
-  }
-}
-
-TEST(AttentionConfig, spreads_few_rows_over_the_device_and_gives_many_rows_whole_blocks) {
-  const AttentionDesc one = decode_desc(1);
-  EXPECT_GE(num_blocks(one, pick_attention_config(one)), 32);
-  const AttentionDesc many = decode_desc(4096);
-  const AttentionConfig config = pick_attention_config(many);
-  EXPECT_EQ(config.heads_per_block, 64);
-  EXPECT_EQ(config.segments_per_block, 8);  // no second kernel
-  EXPECT_EQ(config.rows_per_launch, 4096);
-}
-
-TEST(AttentionConfig, needs_no_scratch_where_there_is_none) {
-  AttentionDesc desc = decode_desc(1);
-  desc.scratch_bytes = 0;
-  EXPECT_EQ(pick_attention_config(desc).segments_per_block, 8);
-}
-
-TEST(AttentionConfig, takes_no_more_heads_per_block_than_there_are) {
-  AttentionDesc desc = decode_desc(4096);
-  for (const int32_t heads : {1, 16, 17, 32, 33, 128}) {
-    desc.num_heads = heads;
-    EXPECT_EQ(pick_attention_config(desc).heads_per_block, heads <= 16   ? 16
-                                                           : heads <= 32 ? 32
-                                                                         : 64);
-  }
-}
-
-TEST(AttentionConfig, fuses_few_misses_and_gathers_many) {
-  FusedChoice choice{.num_query_rows = 1,
-                     .expected_misses = 8,
-                     .num_heads = 64,
-                     .top_k = 2048,
-                     .num_layers = 4,
-                     .record_bytes = 4 * 656,
-                     .num_sms = 132};
-  EXPECT_TRUE(prefer_fused(choice));
-  choice.num_layers = 1;  // four blocks of heads fetch each row, and a gather has no more to fetch
-  choice.record_bytes = 656;
-  choice.expected_misses = 2000;
-  EXPECT_FALSE(prefer_fused(choice));
-}
-#endif
 
 }  // namespace
 }  // namespace dhs

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "simt/kernels/bulk_copies.cuh"
 #include "simt/kernels/faulty.cuh"
 #include "simt/kernels/queued.cuh"
+#include "simt/kernels/warpgroups.cuh"
 #include "simt/launch_fixture.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -111,6 +113,44 @@ std::string bulk_copy_over_data_in_use() {
          y.data());
   return outcome();
 }
+
+// a [64, 64] * b [64, 64]: the lines of b hold k.
+bool is_product(const std::vector<float>& c, const std::vector<__nv_bfloat16>& a,
+                const std::vector<__nv_bfloat16>& b) {
+  for (size_t i = 0; i < c.size(); ++i) {
+    float sum = 0;
+    for (size_t k = 0; k < 64; ++k) {
+      sum += __bfloat162float(a[i / 64 * 64 + k]) * __bfloat162float(b[i % 64 * 64 + k]);
+    }
+    if (c[i] != sum) return false;
+  }
+  return true;
+}
+
+std::string warpgroup_product(warpgroups::Fault fault) {
+  std::vector<__nv_bfloat16> a, b;
+  for (int i = 0; i < 64 * 64; ++i) {
+    a.push_back(__float2bfloat16(float(i % 7)));
+    b.push_back(__float2bfloat16(float(i % 5)));
+  }
+  const DeviceBuffer<__nv_bfloat16> gmem_a(a), gmem_b(b);
+  const DeviceBuffer<float> c(a.size());
+  launch(warpgroups::product, 1, 128, 16 << 10, nullptr, gmem_a.data(), gmem_b.data(), c.data(),
+         fault);
+  return outcome(is_product(c.download(), a, b));
+}
+
+std::string wgmma_wait_too_late() { return warpgroup_product(warpgroups::Fault::late_wait); }
+
+std::string missing_wgmma_fence() { return warpgroup_product(warpgroups::Fault::missing_fence); }
+
+std::string missing_proxy_fence() {
+  return warpgroup_product(warpgroups::Fault::missing_proxy_fence);
+}
+
+std::string missing_swizzle() { return warpgroup_product(warpgroups::Fault::unswizzled); }
+
+std::string wgmma_operand_in_use() { return warpgroup_product(warpgroups::Fault::operand_in_use); }
 
 std::string global_off_by_one() {
   const DeviceBuffer<float> x(zeros<float>(kThreads));
@@ -282,8 +322,8 @@ struct PlantedFault {
   std::array<const char*, 3> shows;
 };
 
-const std::vector<PlantedFault>& planted_faults() {
-  static const std::vector<PlantedFault> faults = {
+std::vector<PlantedFault> faults_within_a_kernel() {
+  return {
       {"missing __syncthreads", missing_syncthreads, {kWrongResult, "shared race", kWrongResult}},
       {"missing __syncwarp", missing_syncwarp, {kWrongResult, "shared race", kWrongResult}},
       {"missing cp.async wait", missing_cp_async_wait, {kWrongResult, kWrongResult, kWrongResult}},
@@ -292,6 +332,21 @@ const std::vector<PlantedFault>& planted_faults() {
        {kWrongResult, "uninitialized shared read", kWrongResult}},
       {"missing mbarrier wait", missing_mbarrier_wait, {kWrongResult, kWrongResult, kWrongResult}},
       {"bulk copy over data in use", bulk_copy_over_data_in_use, {"", "shared race", ""}},
+      {"wgmma wait after the result is read",
+       wgmma_wait_too_late,
+       {kWrongResult, kWrongResult, kWrongResult}},
+      {"missing wgmma.fence",
+       missing_wgmma_fence,
+       {"wgmma without wgmma.fence", "wgmma without wgmma.fence", "wgmma without wgmma.fence"}},
+      {"missing proxy fence before a wgmma",
+       missing_proxy_fence,
+       {"", "missing fence.proxy.async", ""}},
+      {"wgmma operand without its swizzle",
+       missing_swizzle,
+       {kWrongResult, kWrongResult, kWrongResult}},
+      {"wgmma operand overwritten while others read it",
+       wgmma_operand_in_use,
+       {kWrongResult, "shared race", kWrongResult}},
       {"off by one, global",
        global_off_by_one,
        {"", "global out-of-bounds read", "heap-buffer-overflow"}},
@@ -319,6 +374,11 @@ const std::vector<PlantedFault>& planted_faults() {
        misaligned_vector,
        {"Segmentation fault", "misaligned read", "misaligned address"}},
       {"signed overflow", signed_overflow, {"", "", "signed integer overflow"}},
+  };
+}
+
+std::vector<PlantedFault> faults_of_the_host() {
+  return {
       {"missing event between kernels", missing_event, {kWrongResult, "stream race", kWrongResult}},
       {"missing event between copies",
        missing_event_between_copies,
@@ -343,6 +403,14 @@ const std::vector<PlantedFault>& planted_faults() {
        error_nobody_looks_at,
        {"exit status 66", "exit status 66", "exit status 66"}},
   };
+}
+
+const std::vector<PlantedFault>& planted_faults() {
+  static const std::vector<PlantedFault> faults = [] {
+    std::vector<PlantedFault> all = faults_within_a_kernel();
+    std::ranges::move(faults_of_the_host(), std::back_inserter(all));
+    return all;
+  }();
   return faults;
 }
 

@@ -257,12 +257,32 @@ std::optional<Finding> AccessChecker::check_race(const KernelAccess& access, Sha
                    false};
   }
   if (!race) {
-    return std::nullopt;
+    return check_proxy(access, cells);
   }
   const char* memory = space == Space::shared ? "shared" : "global";
   return Finding{std::string(memory) + " race: " + describe(access) + " is not ordered after the " +
                      name_of(race->earlier_kind) + " by " +
                      describe_other_party(race->earlier, access.time),
+                 false};
+}
+
+// What a thread wrote reaches the asynchronous proxy by a fence of that thread. Precondition: the
+// writes are ordered before this access.
+std::optional<Finding> AccessChecker::check_proxy(const KernelAccess& access,
+                                                  const ShadowCell* cells) {
+  if (access.proxy_fences == nullptr || access.kind != AccessKind::read) {
+    return std::nullopt;
+  }
+  const auto is_unfenced = [&](const ShadowCell& cell) {
+    return cell.write.epoch >= access.time.block_begin &&
+           cell.write_fences == access.proxy_fences[cell.write.thread];
+  };
+  const ShadowCell* found = std::find_if(cells, cells + access.bytes, is_unfenced);
+  if (found == cells + access.bytes) {
+    return std::nullopt;
+  }
+  return Finding{"missing fence.proxy.async: " + describe(access) + " that thread " +
+                     std::to_string(found->write.thread) + " has written without one",
                  false};
 }
 

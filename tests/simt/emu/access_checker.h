@@ -71,6 +71,9 @@ struct KernelAccess {
   bool aligned = false;
   AddressRange own_stack;
   AccessTime time;
+  // An access by the asynchronous proxy: how many fences for it each thread has made. Null for
+  // ordinary accesses.
+  const uint32_t* proxy_fences = nullptr;
 };
 
 struct Finding {
@@ -94,6 +97,7 @@ class AccessChecker {
  private:
   std::optional<Finding> check_dynamic_shared(const KernelAccess& access);
   std::optional<Finding> check_race(const KernelAccess& access, ShadowCell* cells, Space space);
+  static std::optional<Finding> check_proxy(const KernelAccess& access, const ShadowCell* cells);
   bool is_garbage(const KernelAccess& access, const ShadowCell* cells, Space space) const;
   Buffer* find_buffer(const KernelAccess& access);
 

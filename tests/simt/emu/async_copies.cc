@@ -63,7 +63,7 @@ void BlockRunner::check_copy(ThreadState& thread, const AsyncCopy& copy) {
   const bool is_word = copy.bytes <= 16;
   const bool is_whole = copy.valid_bytes == copy.bytes;
   const Access source{copy.from, copy.valid_bytes, AccessKind::read, is_word && is_whole};
-  const Access target{copy.to, copy.bytes, AccessKind::write, is_word};
+  const Access target{copy.to, copy.bytes, AccessKind::write, is_word, copy.by_async_proxy};
   const bool reads = copy.valid_bytes != 0;
   const bool allowed =
       (!reads || is_allowed(thread, source, place)) && is_allowed(thread, target, place);

@@ -68,6 +68,8 @@ void BlockRunner::begin_block(uint3 block_index) {
   block_begin_epoch_ = ++epoch_;
   last_barrier_epoch_ = epoch_;
   async_barriers_.clear();
+  products_.begin_block(static_cast<unsigned>(warps_.size()));
+  proxy_fences_.assign(threads_.size(), 0);
   dynamic_shared_.fill_with_garbage();
   if (stacks_are_dirty_) {
     stacks_.unpoison();
@@ -110,6 +112,8 @@ void BlockRunner::run(uint3 block_index) {
       break;
     }
   }
+  const char* unfinished = exited_ == threads_.size() ? products_.unfinished() : nullptr;
+  if (unfinished != nullptr) add_fault(unfinished, CodePlace{});
   // The fibers that remain are abandoned: their stacks are reused and no destructor runs.
   stacks_are_dirty_ = exited_ < threads_.size();
 }
@@ -335,6 +339,9 @@ bool BlockRunner::is_allowed(const ThreadState& thread, const Access& access,
   kernel_access.time.synced_epoch = std::max(last_barrier_epoch_, thread.acquired_epoch);
   kernel_access.time.warp_epoch = thread.warp_epoch;
   kernel_access.time.thread = uint16_t(thread.linear_index);
+  kernel_access.time.proxy_fences =
+      access.by_async_proxy ? kByAsyncProxy : proxy_fences_[thread.linear_index];
+  if (access.by_async_proxy) kernel_access.proxy_fences = proxy_fences_.data();
   const std::optional<Finding> finding = checker_.check(kernel_access);
   if (!finding) {
     return true;

@@ -13,6 +13,7 @@
 #include "simt/emu/fiber.h"
 #include "simt/emu/random.h"
 #include "simt/emu/runtime.h"
+#include "simt/emu/warpgroup_products.h"
 
 namespace simt {
 
@@ -68,6 +69,7 @@ class BlockRunner {
     unsigned valid_bytes;
     unsigned group;
     std::source_location where;
+    bool by_async_proxy = false;
   };
   void async_copy(void* to, const void* from, CopyBytes bytes, std::source_location where);
   void async_commit();
@@ -76,6 +78,11 @@ class BlockRunner {
   void barrier_arrive(uint64_t* address, unsigned announced_bytes, std::source_location where);
   bool barrier_try_wait(uint64_t* address, unsigned parity, std::source_location where);
   void bulk_copy(AsyncCopy copy, uint64_t* barrier);
+  void warpgroup_product(const WarpgroupProduct& product, std::source_location where);
+  void warpgroup_fence(std::source_location where);
+  void warpgroup_commit(std::source_location where);
+  void warpgroup_wait(std::source_location where);
+  void async_proxy_fence();
   void note_access(const void* address, size_t bytes, AccessKind kind, std::source_location where);
   void check_access(const void* address, size_t bytes, AccessKind kind, bool aligned,
                     const void* pc);
@@ -155,6 +162,7 @@ class BlockRunner {
     size_t bytes;
     AccessKind kind;
     bool aligned;
+    bool by_async_proxy = false;
   };
   bool is_allowed(const ThreadState& thread, const Access& access, const CodePlace& place);
   void check(ThreadState& thread, const Access& access, const CodePlace& place);
@@ -163,6 +171,10 @@ class BlockRunner {
   AsyncBarrier& barrier_at(uint64_t* address, std::source_location where);
   static bool can_complete(const AsyncBarrier& barrier);
   void complete(AsyncBarrier& barrier);
+
+  void issue_product(const WarpLanes& lanes);
+  void compute_products(const WarpLanes& lanes);
+  void check_operands(ThreadState& thread, const IssuedProduct& product);
 
   template <class MakeText>
   [[noreturn]] void fail(ThreadState& thread, MakeText make_text);
@@ -183,6 +195,9 @@ class BlockRunner {
   Barrier barrier_;
   int barrier_result_ = 0;
   std::map<const uint64_t*, AsyncBarrier> async_barriers_;
+  WarpgroupProducts products_;
+  std::vector<uint32_t> operand_vectors_;  // of the product that is being checked
+  std::vector<uint32_t> proxy_fences_;     // of each thread so far
   unsigned exited_ = 0;
   bool failed_ = false;
   bool stacks_are_dirty_ = false;

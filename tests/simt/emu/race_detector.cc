@@ -93,6 +93,7 @@ std::optional<Race> record_access(ShadowCell& cell, const AccessTime& now, Acces
       break;
     case AccessKind::write:
       replace(cell.write, now);
+      cell.write_fences = now.proxy_fences;
       break;
     case AccessKind::atomic:
       join(cell.atomic, now, space);

@@ -13,6 +13,8 @@
 
 namespace simt {
 
+inline constexpr uint32_t kByAsyncProxy = 0xffffffffu;
+
 // The moment of an access.
 struct AccessTime {
   uint32_t launch_begin = 0;  // first epoch of this launch
@@ -22,6 +24,8 @@ struct AccessTime {
   // block barrier, or a later one that the thread has learnt of by waiting at an mbarrier.
   uint32_t synced_epoch = 0;
   uint32_t warp_epoch = 0;
+  // That the thread has made in this block; kByAsyncProxy when it is not the thread that writes.
+  uint32_t proxy_fences = 0;
   uint16_t thread = 0;
 };
 
@@ -45,6 +49,7 @@ struct ShadowCell {
   ShadowAccess write;
   ShadowAccess read;
   ShadowAccess atomic;
+  uint32_t write_fences = 0;  // the writer's proxy fences before the write
 };
 
 struct Race {

@@ -311,7 +311,26 @@ bool async_barrier_try_wait(uint64_t* barrier, unsigned parity, std::source_loca
 
 void bulk_async_copy(void* shared, const void* global, unsigned bytes, uint64_t* barrier,
                      std::source_location where) {
-  BlockRunner::active()->bulk_copy({shared, global, bytes, bytes, 0, where}, barrier);
+  BlockRunner::active()->bulk_copy({shared, global, bytes, bytes, 0, where, true}, barrier);
+}
+
+void warpgroup_product(const WarpgroupProduct& product, std::source_location where) {
+  BlockRunner::active()->warpgroup_product(product, where);
+}
+
+void warpgroup_fence(std::source_location where) { BlockRunner::active()->warpgroup_fence(where); }
+
+void warpgroup_commit(std::source_location where) {
+  BlockRunner::active()->warpgroup_commit(where);
+}
+
+void warpgroup_wait(std::source_location where) { BlockRunner::active()->warpgroup_wait(where); }
+
+void async_proxy_fence() { BlockRunner::active()->async_proxy_fence(); }
+
+uint32_t shared_address(const void* pointer) {
+  const auto* byte = static_cast<const std::byte*>(pointer);
+  return static_cast<uint32_t>(byte - current_thread->dynamic_shared);
 }
 
 void on_kernel_access(const void* address, size_t bytes, AccessKind kind, bool aligned,

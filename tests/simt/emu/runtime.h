@@ -197,6 +197,25 @@ bool async_barrier_try_wait(uint64_t* barrier, unsigned parity, std::source_loca
 void bulk_async_copy(void* shared, const void* global, unsigned bytes, uint64_t* barrier,
                      std::source_location where);
 
+// wgmma: a product of matrices by four neighbouring warps. Each warp's part is computed at its own
+// wait. Descriptors hold addresses as shared_address() gives them.
+struct WarpgroupProduct {
+  float* d = nullptr;  // this thread's n / 2 sums
+  uint64_t a = 0;
+  uint64_t b = 0;
+  int n = 0;
+  bool b_lines_hold_n = false;
+  bool accumulates = false;
+};
+void warpgroup_product(const WarpgroupProduct& product, std::source_location where);
+void warpgroup_fence(std::source_location where);
+void warpgroup_commit(std::source_location where);
+void warpgroup_wait(std::source_location where);
+// fence.proxy.async: the checked build knows which writes wgmma may not see without it.
+void async_proxy_fence();
+// Of dynamic shared memory: what __cvta_generic_to_shared() gives.
+uint32_t shared_address(const void* pointer);
+
 struct LaunchShape {
   dim3 grid;
   dim3 block;

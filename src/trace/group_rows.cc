@@ -64,13 +64,14 @@ const std::vector<int32_t>& GroupRows::draw(const SelectionModel& model, const S
   drawn_.clear();
   for (int64_t i = 0; i < num_drawn; ++i) {
     const double last = law.depth_at(1 - static_cast<double>(i + 1) / num_drawn);
-    const int64_t low = std::max(next, static_cast<int64_t>(first));
+    // As many depths left as there are strata.
+    const int64_t last_depth = stack_.size() - (num_drawn - i);
+    const int64_t low = std::min(std::max(next, static_cast<int64_t>(first)), last_depth);
     while (nominee != nominated_.end() && *nominee < low) ++nominee;
     const bool is_nominee = nominee != nominated_.end() && static_cast<double>(*nominee) < last;
     const int64_t chosen =
         is_nominee ? *nominee : choose({i, low, first, last}, step.key, profile.num_candidates);
-    // As many depths left as there are strata.
-    const int64_t depth = std::min(chosen, stack_.size() - (num_drawn - i));
+    const int64_t depth = std::min(chosen, last_depth);
     const int32_t row = stack_.at(depth);
     if (depth >= far_depth(profile)) since_[row] = step.number;
     drawn_.push_back(row);

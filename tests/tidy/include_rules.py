@@ -4,8 +4,8 @@ import posixpath
 import re
 
 # A module includes only modules before it. `app` is last and `kernels` is the top-level folder.
-MODULES = ['base', 'tensor', 'config', 'device', 'kernels', 'tokenizer', 'kv', 'store', 'model',
-           'sampling', 'scheduler', 'engine', 'server', 'app']
+MODULES = ['base', 'tensor', 'config', 'device', 'kernels', 'tokenizer', 'trace', 'kv', 'store',
+           'model', 'sampling', 'scheduler', 'engine', 'server', 'app']
 # Public headers that are not named after their module.
 PUBLIC_HEADER_OWNERS = {'sync': 'base', 'stream': 'device', 'communicator': 'device',
                         'upload': 'device', 'kv_geometry': 'kv', 'request': 'scheduler',

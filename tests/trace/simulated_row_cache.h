@@ -1,0 +1,103 @@
+// One index group's row cache as state alone: the real passes of kernels/resolve, no record bytes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "dhisparse/base.h"
+#include "kernels/resolve/resolve.h"
+
+namespace dhs::test {
+
+// Requests on consecutive host blocks: request r's position p is host row r * rows_each + p.
+class SimulatedRowCache {
+ public:
+  struct Shape {
+    int32_t num_requests = 1;
+    int32_t rows_each = 0;  // a multiple of a host block
+    int32_t num_slots = 0;
+  };
+
+  explicit SimulatedRowCache(Shape shape)
+      : shape_(shape),
+        slot_of_(static_cast<size_t>(shape.num_requests) * shape.rows_each),
+        owner_of_(shape.num_slots),
+        last_used_(shape.num_slots),
+        free_ring_(shape.num_slots),
+        block_table_(slot_of_.size() / kHostBlockTokens) {
+    for (size_t i = 0; i < block_table_.size(); ++i) block_table_[i] = static_cast<int32_t>(i);
+    launch_reset_row_cache({state()}, {});
+    launch_add_segment({state()}, {});
+  }
+
+  RowCacheState state() {
+    return {view(slot_of_.data(), slot_of_.size()),
+            view(owner_of_.data(), owner_of_.size()),
+            view(last_used_.data(), last_used_.size()),
+            view(free_ring_.data(), free_ring_.size()),
+            &head_,
+            shape_.num_slots};
+  }
+  int64_t host_row(int32_t request, int32_t position) const {
+    return int64_t{request} * shape_.rows_each + position;
+  }
+
+  // The step's own rows, which the pass that follows cannot evict.
+  void claim(const std::vector<int64_t>& host_rows) {
+    ResolveCounters counters;
+    launch_claim({.cache = state(),
+                  .host_rows = view<const int64_t>(host_rows.data(), host_rows.size()),
+                  .protect_in_next_pass = true,
+                  .counters = &counters},
+                 {});
+  }
+
+  // One query row for every entry of `requests`, all of them with as many positions. The rows that
+  // missed.
+  int64_t resolve(const std::vector<int32_t>& requests,
+                  const std::vector<std::vector<int32_t>>& selections) {
+    const auto num_rows = static_cast<int64_t>(requests.size());
+    const auto top_k = static_cast<int64_t>(selections[0].size());
+    std::vector<int32_t> flat;
+    for (const auto& row : selections) flat.insert(flat.end(), row.begin(), row.end());
+    slots_.resize(flat.size());
+    misses_.resize(flat.size());
+    ResolveCounters counters;
+    int32_t num_misses = 0;
+    ResolveParams params;
+    params.cache = state();
+    params.selection = view<const int32_t>(flat.data(), num_rows, top_k);
+    params.sequence_of_row = view<const int32_t>(requests.data(), num_rows);
+    params.block_table = view<const int32_t>(block_table_.data(), shape_.num_requests,
+                                             shape_.rows_each / kHostBlockTokens);
+    params.block_tokens = kHostBlockTokens;
+    params.slots = view(slots_.data(), num_rows, top_k);
+    params.misses = view(misses_.data(), misses_.size());
+    params.num_misses = &num_misses;
+    params.counters = &counters;
+    launch_resolve(params, {});
+    return counters.missed;
+  }
+
+  // Passes since the row's last selection, as the next pass will see it; 0: not resident.
+  int64_t age(int64_t host_row) const {
+    const int32_t slot = slot_of_[host_row];
+    return slot == kAbsent ? 0 : int64_t{head_.tick} + 1 - last_used_[slot];
+  }
+
+  void check() { EXPECT_EQ(check_row_cache(state()), nullptr); }
+
+ private:
+  const Shape shape_;
+  std::vector<int32_t> slot_of_;
+  std::vector<int64_t> owner_of_;
+  std::vector<uint32_t> last_used_;
+  std::vector<int32_t> free_ring_;
+  RowCacheHead head_;
+  std::vector<int32_t> block_table_;
+  std::vector<int32_t> slots_;
+  std::vector<FetchOrder> misses_;
+};
+
+}  // namespace dhs::test

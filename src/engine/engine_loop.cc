@@ -104,6 +104,11 @@ absl::Status EngineLoop::validate_request(const GenerateRequest& request) const 
 absl::Status EngineLoop::reserve_queue_place(int64_t num_tokens) {
   MutexLock lock(mutex_);
   if (draining_) return absl::UnavailableError("the engine is draining");
+  if (!failure_.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("the engine can run no more steps: ", failure_.message(),
+                     "; restart it and send the request to another one"));
+  }
   const SchedulerConfig& limits = config_.scheduler;
   if (num_tokens > limits.max_queued_tokens) {
     return absl::InvalidArgumentError(
@@ -293,6 +298,10 @@ void EngineLoop::collect_step(std::vector<RequestUpdate>& updates) {
 void EngineLoop::fail_step(const StepPlan& plan, const absl::Status& error,
                            std::vector<RequestUpdate>& updates) {
   log_error("engine: step ", plan.step.value, " failed: ", error.ToString());
+  if (absl::IsAborted(error)) {
+    MutexLock lock(mutex_);
+    failure_ = error;
+  }
   scheduler_.abandon(plan);
   for (const RankPlan& rank : plan.ranks) {
     for (const SequenceWork& work : rank.work) {

@@ -85,6 +85,7 @@ class EngineLoop final : public Engine {
   bool cancel_all_ DHS_GUARDED_BY(mutex_) = false;
   bool stop_ DHS_GUARDED_BY(mutex_) = false;
   bool draining_ DHS_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ DHS_GUARDED_BY(mutex_);  // for good: of the group of ranks
 
   Mutex drain_mutex_;  // held by the one thread that drains
 

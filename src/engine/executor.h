@@ -23,8 +23,9 @@ class Executor {
   virtual void submit(const StepPlan& plan) = 0;
 
   // The result of the oldest queued step, once it is done. An error means that no token was drawn:
-  // the requests of the plan are lost, the engine is not. The memory changes have been applied all
-  // the same, since the accounting has moved on.
+  // the requests of the plan are lost, the engine is not, unless it is ABORTED: then every later
+  // step fails too. The memory changes have been applied all the same, since the accounting has
+  // moved on.
   virtual absl::StatusOr<StepResult> collect() = 0;
 
   // Adds what only the executor knows: device, row caches.

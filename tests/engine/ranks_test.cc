@@ -215,6 +215,9 @@ TEST(RanksExecutor, an_abort_in_the_middle_of_a_run_ends_the_requests_with_the_r
   EXPECT_EQ(finished.reason, FinishReason::kError);
   EXPECT_EQ(finished.error.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(finished.error.message()), HasSubstr("rank 1"));
+  const auto refused = engine.submit(endless, std::make_shared<CollectingSink>());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("restart it"));
 }
 
 TEST(RanksExecutor, refuses_ranks_that_do_not_divide_the_model_and_names_its_sizes) {

@@ -19,15 +19,17 @@ unsigned warp_index(const WarpLanes& lanes) {
   return lanes.thread(lanes.first()).linear_index / kWarpSize;
 }
 
-bool lanes_agree(const WarpLanes& lanes) {
+// Null when nothing is wrong.
+const char* problem_of(const WarpLanes& lanes) {
+  if (lanes.mask() != kAllLanes) return "wgmma by a warp that is not whole";
   const auto& first = lanes.data<LaneProduct>(lanes.first()).product;
   for (int lane : lanes) {
     const auto& other = lanes.data<LaneProduct>(lane).product;
-    if (other.a != first.a || other.b != first.b || other.accumulates != first.accumulates) {
-      return false;
-    }
+    const bool agrees =
+        other.a == first.a && other.b == first.b && other.accumulates == first.accumulates;
+    if (!agrees) return "the lanes of a warp disagree on a wgmma";
   }
-  return true;
+  return nullptr;
 }
 
 }  // namespace
@@ -55,7 +57,11 @@ void BlockRunner::warpgroup_wait(std::source_location where) {
       kAllLanes, nullptr, [](const WarpLanes& lanes) { active()->compute_products(lanes); }, where);
 }
 
-void BlockRunner::async_proxy_fence() { ++proxy_fences_[current().linear_index]; }
+void BlockRunner::async_proxy_fence() {
+  const ThreadState& thread = current();
+  const ChecksOff checks_off;
+  ++proxy_fences_[thread.linear_index];
+}
 
 // The text of a fault is made before the stack that runs this is abandoned: nothing here may own
 // memory by then.
@@ -66,8 +72,8 @@ void BlockRunner::issue_product(const WarpLanes& lanes) {
   for (int lane : lanes) {
     issued.d[static_cast<size_t>(lane)] = lanes.data<LaneProduct>(lane).product.d;
   }
-  const char* problem = lanes_agree(lanes) ? products_.issue(warp_index(lanes), issued)
-                                           : "the lanes of a warp disagree on a wgmma";
+  const char* problem = problem_of(lanes);
+  if (problem == nullptr) problem = products_.issue(warp_index(lanes), issued);
   if (problem != nullptr) {
     fail(*running_,
          [&] { return problem + (": " + describe(thread) + " at " + describe(first.where)); });

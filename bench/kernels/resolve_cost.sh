@@ -11,7 +11,7 @@ passes=4
 smallest=8192 # fewer slots have fewer classes than there are misses
 growth=64
 max_growth_percent=2
-max_per_miss=600 # the sampled clock looks at 16 candidates
+max_per_miss=800 # the sampled clock looks at 16 candidates
 
 command -v valgrind >/dev/null 2>&1 || {
   echo "resolve_cost: valgrind is missing; install it with 'apt-get install valgrind'" >&2

@@ -1,6 +1,7 @@
 // Row caches sized by marginal value against row caches of one size, on selections whose groups
-// differ as real ones do. The counts come from what resolve can see: the stamps of the slots it
-#hits.include < gtest / gtest.h>
+// differ as real ones do. The counts come from what resolve can see: the stamps of the slots that
+// it hits.
+#include <gtest/gtest.h>
 
 #include "dhisparse/trace.h"
 #include "kv/chunk_shares.h"

@@ -100,8 +100,8 @@ class Engine {
   virtual const ModelInfo& model_info() const = 0;
 
   // Queues a request. INVALID_ARGUMENT: the request can never run as asked. RESOURCE_EXHAUSTED: the
-  // queue is full, or the configured memory can never hold it. UNAVAILABLE: draining, or no step can
-  // run any more. After OK the sink gets exactly one on_finished, whatever happens. Any thread.
+  // queue is full, or the configured memory can never hold it. UNAVAILABLE: draining, or no step
+  // can run any more. After OK the sink gets exactly one on_finished, whatever happens. Any thread.
   virtual absl::StatusOr<RequestId> submit(GenerateRequest request,
                                            std::shared_ptr<TokenSink> sink) = 0;
 

@@ -20,8 +20,9 @@
 
 namespace dhs::cuda {
 
-// Rows of one call: arithmetic hides that weights are read again for more. Fewer for large matrices,
-// so that a trial of the largest call takes no more memory than this for its rows, or its results.
+// Rows of one call: arithmetic hides that weights are read again for more. Fewer for large
+// matrices, so that a trial of the largest call takes no more memory than this for its rows, or its
+// results.
 inline constexpr int64_t kMaxLibraryRows = 2048;
 inline constexpr int64_t kMaxTrialBytes = int64_t{128} << 20;
 // fp8: rows of a are taken by four, because their scales are read by 16 bytes. Columns of out are

@@ -105,9 +105,16 @@ LibraryRows rows_for_library(const LibraryMatrix& matrix, TensorView<const float
   return {.m = m, .a = q, .scales = scales};
 }
 
+struct LibraryCall {
+  const LibraryGemm& gemm;
+  const LibraryMatrix& matrix;
+  bool in_place;
+  Stream stream;
+};
+
 // a's rows are no more than scratch holds.
-bool run_rows(const LibraryGemm& gemm, const LibraryMatrix& matrix, TensorView<const float, 2> a,
-              TensorView<float, 2> out, bool in_place, Stream stream) {
+bool run_rows(const LibraryCall& call, TensorView<const float, 2> a, TensorView<float, 2> out) {
+  const auto& [gemm, matrix, in_place, stream] = call;
   ScratchCarver scratch(stream);
   LibraryRows rows = rows_for_library(matrix, a, scratch, stream);
   rows.out = in_place ? out.data : taken<float>(scratch, rows.m * matrix.n);
@@ -134,12 +141,12 @@ bool scratch_suits_library(const LibraryMatrix& matrix, Stream stream) {
 
 bool run_library_product(const LibraryGemm& gemm, const LibraryMatrix& matrix,
                          TensorView<const float, 2> a, TensorView<float, 2> out, Stream stream) {
-  const bool in_place = can_write_in_place(matrix, out);
-  const int64_t rows_at_once = rows_in_scratch(matrix, in_place, stream);
+  const LibraryCall call{gemm, matrix, can_write_in_place(matrix, out), stream};
+  const int64_t rows_at_once = rows_in_scratch(matrix, call.in_place, stream);
   for (int64_t first = 0; first < a.sizes[0]; first += rows_at_once) {
     const int64_t count = std::min(rows_at_once, a.sizes[0] - first);
     const auto rows = part_of(a, first, count);
-    if (!run_rows(gemm, matrix, rows, part_of(out, first, count), in_place, stream)) return false;
+    if (!run_rows(call, rows, part_of(out, first, count))) return false;
   }
   return true;
 }

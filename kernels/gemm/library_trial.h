@@ -17,8 +17,8 @@ using OwnProduct = std::function<void(TensorView<const float, 2> a, TensorView<f
 // Both go through run_library_product, as later products do, reserve device memory while they
 // run, and say no when there is none.
 
-// Whether a row has the same bits in batches of many sizes, up to the largest that there can be, and
-// at other places of a batch.
+// Whether a row has the same bits in batches of many sizes, up to the largest that there can be,
+// and at other places of a batch.
 bool keeps_row_bits(const LibraryGemm& gemm, const LibraryMatrix& matrix, Stream stream);
 // Whether results are about our own kernels'.
 bool agrees_with_own(const LibraryGemm& gemm, const LibraryMatrix& matrix, const OwnProduct& own,

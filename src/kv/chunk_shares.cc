@@ -24,8 +24,8 @@ RowMissCurve measured_points(const RowReuse& reuse) {
     window_rows += width * older - in_bucket * (width - 1) / 2;
     older -= in_bucket;
     // The bucket in which rows are being evicted has lost some of its hits.
-    if (window_rows >= capacity || in_bucket <= 0) break;
-    points.push_back({window_rows, older});
+    if (window_rows >= capacity) break;
+    if (in_bucket > 0) points.push_back({window_rows, older});
   }
   const double missed = static_cast<double>(reuse.num_missed) / num_passes;
   // Where no older row was hit, the capacity says nothing that the last window does not.

@@ -1,8 +1,9 @@
 // How many chunks each index group's row cache should hold, by what one more chunk would save.
 //
 // Measuring. A hit's age is the number of passes since the row's last selection: the tick of the
-// pass less the slot's stamp, which resolve reads anyway. Counting hits by powers of two of their
-// age costs one addition a hit, and says what a cache of any smaller size would miss:
+// pass less the slot's stamp, which resolve reads anyway, over the ticks from pass to pass (claims
+// count too). Counting hits by powers of two of their age costs one addition a hit, and says what a
+// cache of any smaller size would miss:
 //   u(a)  rows of a pass that were last selected more than `a` passes before, or missed
 //   F(a)  = u(0) + u(1) + ... + u(a-1), the distinct rows of `a` passes in a row: a window grows by
 //         what it did not hold already (the working set's law, Denning and Schwartz, CACM 1972)

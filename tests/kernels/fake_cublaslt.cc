@@ -160,7 +160,13 @@ float block_sum(const float* a, const float* b, int64_t count) {
 }
 
 // One output; blocks in rising or in falling order.
-float dot(const Operand& a, int64_t i, const Operand& b, int64_t j, int64_t k, bool is_reversed) {
+struct OperandRow {
+  const Operand& operand;
+  int64_t row;
+};
+float dot(OperandRow a_row, OperandRow b_row, int64_t k, bool is_reversed) {
+  const auto& [a, i] = a_row;
+  const auto& [b, j] = b_row;
   const int64_t blocks = (k + kBlock - 1) / kBlock;
   float sum = 0;
   for (int64_t turn = 0; turn < blocks; ++turn) {
@@ -180,11 +186,17 @@ void misscale(Operand& w, int64_t row_block, int64_t blocks) {
   }
 }
 
-void compute(const Described& product, const FakeAlgorithm& algorithm, float alpha, const void* a,
-             const void* b, float* d) {
+struct Addresses {
+  const void* a;
+  const void* b;
+  float* d;
+};
+
+void compute(const Described& product, const FakeAlgorithm& algorithm, float alpha,
+             const Addresses& at) {
   const int64_t m = product.d.rows, n = product.d.columns, k = product.a.rows;
-  Operand of_a{values_of(product.a, a), scales_of(product.a, product.operation.a)};
-  const Operand of_b{values_of(product.b, b), scales_of(product.b, product.operation.b)};
+  Operand of_a{values_of(product.a, at.a), scales_of(product.a, product.operation.a)};
+  const Operand of_b{values_of(product.b, at.b), scales_of(product.b, product.operation.b)};
   if (algorithm.misscaled_row_block) {
     misscale(of_a, *algorithm.misscaled_row_block, num_blocks(product.a));
   }
@@ -192,9 +204,9 @@ void compute(const Described& product, const FakeAlgorithm& algorithm, float alp
   std::vector<float> column(static_cast<size_t>(m));
   for (int64_t j = 0; j < n; ++j) {
     for (int64_t i = 0; i < m; ++i) {
-      column[i] = alpha * dot(of_a, i, of_b, j, k, is_reversed);
+      column[i] = alpha * dot({of_a, i}, {of_b, j}, k, is_reversed);
     }
-    copy(d + j * product.d.stride, column.data(), column.size() * sizeof(float));
+    copy(at.d + j * product.d.stride, column.data(), column.size() * sizeof(float));
   }
 }
 
@@ -246,11 +258,11 @@ cublasStatus_t set_attribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttrib
   }
 }
 
-cublasStatus_t list_algorithms(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
-                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                               cublasLtMatmulPreference_t, int most,
-                               cublasLtMatmulHeuristicResult_t* results, int* count) {
+cublasStatus_t cublasLtListAlgorithms(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                      cublasLtMatmulPreference_t, int most,
+                                      cublasLtMatmulHeuristicResult_t* results, int* count) {
   *count = 0;
   if (!is_supported(described(desc, a, b, c, d))) return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto& algorithms = fake_library().algorithms;
@@ -263,11 +275,11 @@ cublasStatus_t list_algorithms(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t check_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
-                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                               const cublasLtMatmulAlgo_t* algo,
-                               cublasLtMatmulHeuristicResult_t* result) {
+cublasStatus_t cublasLtCheckAlgorithm(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                      const cublasLtMatmulAlgo_t* algo,
+                                      cublasLtMatmulHeuristicResult_t* result) {
   const Described product = described(desc, a, b, c, d);
   const FakeAlgorithm& algorithm = algorithm_of(*algo);
   if (!is_supported(product)) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -287,11 +299,12 @@ cublasStatus_t tell_splits(const cublasLtMatmulAlgo_t* algorithm,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
-                        const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
-                        cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
-                        cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                        const cublasLtMatmulAlgo_t* algo, void*, size_t, cudaStream_t) {
+cublasStatus_t cublasLtMultiply(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
+                                const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                                cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                                cublasLtMatrixLayout_t c_layout, void* d,
+                                cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
+                                void*, size_t, cudaStream_t) {
   const Described product = described(desc, a_layout, b_layout, c_layout, d_layout);
   const FakeAlgorithm& algorithm = algorithm_of(*algo);
   const bool is_plain = *static_cast<const float*>(beta) == 0 && c == d;
@@ -303,7 +316,7 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void*
   }
   ++fake_library().num_products;
   // The host computes at once, so what was queued before is waited for.
-  compute(product, algorithm, *static_cast<const float*>(alpha), a, b, static_cast<float*>(d));
+  compute(product, algorithm, *static_cast<const float*>(alpha), {a, b, static_cast<float*>(d)});
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -335,10 +348,10 @@ cuda::CublasLtApi fake_cublaslt() {
   api.desc_set = set_attribute;
   api.preference_set = [](cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
                           const void*, size_t) { return CUBLAS_STATUS_SUCCESS; };
-  api.get_heuristic = list_algorithms;
-  api.algo_check = check_algorithm;
+  api.get_heuristic = cublasLtListAlgorithms;
+  api.algo_check = cublasLtCheckAlgorithm;
   api.algo_config_get = tell_splits;
-  api.matmul = multiply;
+  api.matmul = cublasLtMultiply;
   return api;
 }
 

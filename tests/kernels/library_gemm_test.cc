@@ -154,8 +154,26 @@ TEST(LibraryProduct, gives_a_row_the_same_bits_in_any_batch_whatever_the_scratch
   }
 }
 
+constexpr int64_t kRows = 8, kAStride = 603;
+
+// `offset` 0: of an address at 16 bytes, 1: of one that is not. `want`: the products, dense.
+void expect_spread_product(const PackedMatrix& matrix, const DeviceArray<float>& a,
+                           const std::vector<float>& want, int64_t out_stride, int64_t offset) {
+  const int64_t size = kRows * out_stride + 1;
+  const DeviceArray<float> out(static_cast<size_t>(size), -7.0f);
+  launch_gemm({&matrix,
+               {a.data(), {kRows, kShape.k}, {kAStride, 1}},
+               {out.data() + offset, {kRows, kShape.n}, {out_stride, 1}}},
+              stream());
+  std::vector<float> expected(out.size(), -7.0f);
+  for (int64_t i = 0; i < kRows; ++i) {
+    std::copy_n(&want[i * kShape.n], kShape.n, &expected[i * out_stride + offset]);
+  }
+  EXPECT_EQ(bits_of(out.download()), bits_of(expected)) << out_stride << ", " << offset;
+}
+
 TEST(LibraryProduct, respects_strides_and_addresses_and_writes_nothing_else) {
-  constexpr int64_t kRows = 8, kAStride = 603, kOutStride = 140;
+  constexpr int64_t kOutStride = 140;
   const auto dense_a = random_floats(kRows * kShape.k, 10);
   std::vector<float> spread_a(static_cast<size_t>(kRows * kAStride), NAN);
   for (int64_t i = 0; i < kRows; ++i) {
@@ -166,18 +184,8 @@ TEST(LibraryProduct, respects_strides_and_addresses_and_writes_nothing_else) {
     const Offer offer(precision, kShape, {{}});
     const auto want = product(offer.matrix(), dense_a);
     for (int64_t out_stride : {kOutStride, kShape.n}) {
-      for (int64_t offset : {0, 1}) {  // of an address at 16 bytes, and of one that is not
-        const DeviceArray<float> out(static_cast<size_t>(kRows * kOutStride + 1), -7.0f);
-        launch_gemm({&offer.matrix(),
-                     {a.data(), {kRows, kShape.k}, {kAStride, 1}},
-                     {out.data() + offset, {kRows, kShape.n}, {out_stride, 1}}},
-                    stream());
-        std::vector<float> expected(out.size(), -7.0f);
-        for (int64_t i = 0; i < kRows; ++i) {
-          std::copy_n(&want[i * kShape.n], kShape.n, &expected[i * out_stride + offset]);
-        }
-        EXPECT_EQ(bits_of(out.download()), bits_of(expected)) << out_stride << ", " << offset;
-      }
+      expect_spread_product(offer.matrix(), a, want, out_stride, 0);
+      expect_spread_product(offer.matrix(), a, want, out_stride, 1);
     }
   }
 }

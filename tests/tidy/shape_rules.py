@@ -11,7 +11,7 @@ MAX_NUM_PARAMETERS = 5
 MAX_DEPTH = 3
 # Stand-ins for a library's functions have the library's parameters; the one called launch stands
 # for <<<grid, block, shared bytes, stream>>>(...).
-_FOREIGN = re.compile(r'(cuda|nccl)[A-Z]|launch$')
+_FOREIGN = re.compile(r'(cuda|nccl|cublasLt)[A-Z]|launch$')
 
 
 def check_lines(tree):

@@ -14,6 +14,7 @@ namespace {
 using test::SimulatedRowCache;
 
 constexpr int kRowsPerChunk = 64;
+constexpr int kTicksPerStep = 2;   // a claim and a pass
 constexpr int kNumMeasured = 800;  // steps whose hits are counted
 constexpr int kNumSteps = 2400;
 constexpr int kNumWarmUp = 400;  // of either size
@@ -43,7 +44,7 @@ class GroupRun {
   void count(const std::vector<int32_t>& rows) {
     ++reuse_.num_passes;
     for (int32_t row : rows) {
-      const int64_t age = cache_.age(row);
+      const int64_t age = cache_.age(row) / kTicksPerStep;
       // The step's own row was claimed: it is no reuse.
       if (age > 0 && row != rows.back()) ++reuse_.hits_by_age[age_bucket(age)];
     }

@@ -182,9 +182,9 @@ class KvStore {
   TensorView<int64_t, 1> selected_of_sequence_, missed_of_sequence_;  // [max_sequences]
 
   QueryRows rows_;
-  TensorView<int64_t, 1> host_rows_;                   // [max_query_rows] of the step's tokens
-  TensorView<int32_t, 1> item_of_token_, visible_;     // [max_query_rows]
-  TensorView<int32_t, 2> step_slots_, miss_of_;        // [max_query_rows, top_k]
+  TensorView<int64_t, 1> host_rows_;                // [max_query_rows] of the step's tokens
+  TensorView<int32_t, 1> item_of_token_, visible_;  // [max_query_rows]
+  TensorView<int32_t, 2> step_slots_, miss_of_;     // [max_query_rows, top_k]
   TensorView<FetchOrder, 1> orders_, restore_orders_;
   TensorView<MoveOrder, 1> move_orders_;
   TensorView<int32_t, 1> num_orders_, retired_blocks_;  // [3]: fetches, moves, restores

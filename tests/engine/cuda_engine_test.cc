@@ -82,12 +82,6 @@ Outcome run(const std::string& checkpoint, const World& world) {
   return outcome;
 }
 
-int64_t num_fetched(const EngineState& state) {
-  int64_t total = 0;
-  for (const GroupState& group : state.groups) total += group.rows_missed;
-  return total;
-}
-
 // In f32, where two orders of summation differ by less than two logits of this model do.
 TEST(CudaEngine, draws_the_tokens_that_the_cpu_draws) {
   const World f32{.name = "cuda", .row_format = RowFormat::kF32};

@@ -80,6 +80,12 @@ std::vector<std::vector<TokenOutput>> generate_all(Engine& engine,
   return outputs;
 }
 
+int64_t num_fetched(const EngineState& state) {
+  int64_t total = 0;
+  for (const GroupState& group : state.groups) total += group.rows_missed;
+  return total;
+}
+
 std::string fingerprint(const std::vector<TokenOutput>& tokens) {
   std::string text;
   for (const TokenOutput& output : tokens) {

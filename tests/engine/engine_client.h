@@ -46,6 +46,9 @@ std::vector<std::vector<TokenOutput>> generate_all(Engine& engine,
 // returns its memory.
 void expect_all_memory_free(const Engine& engine);
 
+// Rows that came from the host since start, all index groups.
+int64_t num_fetched(const EngineState& state);
+
 // Token ids and logprob bits, for exact comparison and readable failures.
 std::string fingerprint(const std::vector<TokenOutput>& tokens);
 

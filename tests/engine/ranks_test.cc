@@ -76,12 +76,6 @@ Outcome run(const World& world, bool reversed = false) {
   return outcome;
 }
 
-int64_t num_fetched(const EngineState& state) {
-  int64_t total = 0;
-  for (const GroupState& group : state.groups) total += group.rows_missed;
-  return total;
-}
-
 const Outcome& one_rank() {
   static const Outcome outcome = run({});
   return outcome;

@@ -65,12 +65,6 @@ Outcome run(const World& world) {
   return outcome;
 }
 
-int64_t num_fetched(const EngineState& state) {
-  int64_t total = 0;
-  for (const GroupState& group : state.groups) total += group.rows_missed;
-  return total;
-}
-
 void expect_equal(const Outcome& expected, const Outcome& actual, const World& world) {
   ASSERT_EQ(actual.fingerprints.size(), expected.fingerprints.size()) << world.name;
   for (size_t i = 0; i < expected.fingerprints.size(); ++i) {

@@ -62,6 +62,8 @@ std::string accepts_size(SizeRange range) {
                       range.step > 1 ? format_bytes(range.step) : "");
 }
 
+std::string accepts_fraction() { return "a number from 0 to 1"; }
+
 std::string accepts_duration(absl::Duration min) {
   return absl::StrCat("a duration from ", format_duration(min), " to inf");
 }
@@ -116,6 +118,20 @@ absl::StatusOr<absl::Duration> parse_duration_from(const KeyInput& input, absl::
   if (duration >= min) return duration;
   return wrong(printable(input.text), " is below the minimum of ", format_duration(min), "; write ",
                accepts_duration(min));
+}
+
+absl::StatusOr<double> parse_fraction(const KeyInput& input) {
+  const std::string remedy = absl::StrCat("; write ", accepts_fraction());
+  if (input.quoted) return wrong(quote(input.text), " is quoted text", remedy, " without quotes");
+  double value = 0;
+  const char* end = input.text.data() + input.text.size();
+  const auto [parsed, error] = std::from_chars(input.text.data(), end, value);
+  if (error != std::errc() || parsed != end || !std::isfinite(value)) {
+    return wrong(quote(input.text), " is not a number", remedy);
+  }
+  if (value < 0) return wrong(printable(input.text), " is below the minimum of 0", remedy);
+  if (value > 1) return wrong(printable(input.text), " is above the maximum of 1", remedy);
+  return value;
 }
 
 absl::StatusOr<bool> parse_bool(const KeyInput& input) {

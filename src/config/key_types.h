@@ -42,10 +42,12 @@ struct SizeRange {
 std::string accepts_integer(Range range);
 std::string accepts_size(SizeRange range);
 std::string accepts_duration(absl::Duration min);
+std::string accepts_fraction();
 std::string accepts_one_of(const std::vector<std::string>& names);
 absl::StatusOr<int64_t> parse_integer(const KeyInput& input, Range range);
 absl::StatusOr<int64_t> parse_size(const KeyInput& input, SizeRange range);
 absl::StatusOr<absl::Duration> parse_duration_from(const KeyInput& input, absl::Duration min);
+absl::StatusOr<double> parse_fraction(const KeyInput& input);
 absl::StatusOr<bool> parse_bool(const KeyInput& input);
 absl::StatusOr<size_t> parse_one_of(const KeyInput& input, const std::vector<std::string>& names);
 absl::StatusOr<std::string> parse_text(const KeyInput& input);
@@ -91,6 +93,13 @@ ConfigKey duration_key(std::string name, F field, absl::Duration min) {
   return make_key(
       std::move(name), accepts_duration(min), field,
       [min](const KeyInput& input) { return parse_duration_from(input, min); }, print_duration);
+}
+
+// From 0 to 1.
+template <class F>
+ConfigKey fraction_key(std::string name, F field) {
+  return make_key(std::move(name), accepts_fraction(), field, parse_fraction,
+                  [](double value) { return absl::StrCat(value); });
 }
 
 template <class F>

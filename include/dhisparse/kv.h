@@ -117,6 +117,8 @@ class KvManager {
   // Whether the request fits beside those on the device, with room left for each of them to cover
   // one more block. Precondition: fits(max_tokens).
   bool can_admit(const KvDemand& demand) const;
+  // Of that, whether its host blocks are there.
+  bool has_host_room(const KvDemand& demand) const { return has_host_room(demand, match(demand)); }
   // Tokens at the start of the demand's that the prefix cache has.
   int64_t cached_tokens(const KvDemand& demand) const;
   // Chunks that no running request requires: free, or optional residency.

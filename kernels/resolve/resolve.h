@@ -45,9 +45,9 @@
 // Invariants (check_row_cache): slot_of and owner_of are inverse; every live slot is either owned
 // or in the free ring, once; no pass evicts a slot stamped with its own tick.
 //
-// Cost: O(selected + misses * kNumCandidates) loads; where classes run dry, one look over the slots
-// until the victims are found. Deterministic: orders appear in the order in which the selection
-// first names their rows.
+// Cost: O(selected + kNumCandidates * min(misses, stride)) loads, so no pass looks at a slot twice;
+// where classes run dry, one more look over the slots until the victims are found. Deterministic:
+// orders appear in the order in which the selection first names their rows.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ namespace dhs {
 
 inline constexpr int32_t kAbsent = -1;   // slot_of: not resident
 inline constexpr int64_t kNoOwner = -1;  // owner_of: empty
-inline constexpr int kNumCandidates = 16;
+inline constexpr int kNumCandidates = 32;
 
 struct RowCacheHead {
   uint32_t tick = 0;        // of the latest pass

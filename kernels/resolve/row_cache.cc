@@ -8,7 +8,7 @@ namespace dhs::row_cache {
 namespace {
 
 bool is_evictable(const RowCacheState& cache, int32_t slot, uint32_t limit) {
-  return cache.owner_of(slot) != kNoOwner && cache.last_used(slot) < limit;
+  return cache.last_used(slot) < limit && cache.owner_of(slot) != kNoOwner;
 }
 
 void evict(const RowCacheState& cache, int32_t slot) {
@@ -16,31 +16,39 @@ void evict(const RowCacheState& cache, int32_t slot) {
   cache.owner_of(slot) = kNoOwner;
 }
 
-// One class's evictable slots by rising stamp.
+// The `wanted` oldest of one class's evictable slots, by rising stamp.
 struct VictimClass {
   struct Candidate {
     uint32_t stamp;
     int32_t slot;
   };
-  Candidate candidates[kNumCandidates];
+  int wanted = 0;
+  uint32_t limit = 0;  // only older slots are of any use
   int num_candidates = 0;
+  Candidate candidates[kNumCandidates];
 
   void add(Candidate added) {
-    int place = num_candidates++;
+    int place = num_candidates == wanted ? wanted - 1 : num_candidates++;
     for (; place > 0 && candidates[place - 1].stamp > added.stamp; --place) {
       candidates[place] = candidates[place - 1];
     }
     candidates[place] = added;
+    if (num_candidates == wanted) limit = candidates[wanted - 1].stamp;
   }
 };
 
-VictimClass class_at(const RowCacheState& cache, uint32_t limit, int64_t first) {
-  const int64_t num_live = cache.head->num_live;
-  const int64_t stride = victim_stride(cache.head->num_live);
+VictimClass class_at(const RowCacheState& cache, uint32_t limit, int64_t first, int32_t wanted) {
+  const int32_t num_live = cache.head->num_live;
+  const int32_t stride = victim_stride(num_live);
   VictimClass found;
-  for (int64_t c = 0; c < std::min<int64_t>(kNumCandidates, num_live); ++c) {
-    const auto slot = static_cast<int32_t>((first + c * stride) % num_live);
-    if (is_evictable(cache, slot, limit)) found.add({cache.last_used(slot), slot});
+  found.wanted = std::min<int32_t>(wanted, kNumCandidates);
+  found.limit = limit;
+  if (num_live == 0) return found;
+  auto slot = static_cast<int32_t>(first % num_live);
+  for (int32_t c = 0; c < std::min<int32_t>(kNumCandidates, num_live); ++c) {
+    if (is_evictable(cache, slot, found.limit)) found.add({cache.last_used(slot), slot});
+    slot += stride;
+    if (slot >= num_live) slot -= num_live;
   }
   return found;
 }
@@ -66,11 +74,12 @@ int64_t fill_deficits(const RowCacheState& cache, uint32_t limit, TensorView<int
 // Returns how many there were.
 int64_t choose_victims(const RowCacheState& cache, uint32_t limit, TensorView<int32_t, 1> victims) {
   RowCacheHead& head = *cache.head;
-  const int64_t num_victims = victims.sizes[0];
-  const int64_t stride = victim_stride(head.num_live);
+  const auto num_victims = static_cast<int32_t>(victims.sizes[0]);
+  const int32_t stride = victim_stride(head.num_live);
   bool is_short = false;
-  for (int64_t j = 0; j < std::min(num_victims, stride); ++j) {
-    const VictimClass found = class_at(cache, limit, head.hand + j);
+  for (int32_t j = 0; j < std::min(num_victims, stride); ++j) {
+    const int32_t wanted = victims_of_class(num_victims, j, stride);
+    const VictimClass found = class_at(cache, limit, int64_t{head.hand} + j, wanted);
     int taken = 0;
     for (int64_t v = j; v < num_victims; v += stride) {
       if (taken == found.num_candidates) {
@@ -84,7 +93,7 @@ int64_t choose_victims(const RowCacheState& cache, uint32_t limit, TensorView<in
   }
   const int64_t num_short = is_short ? fill_deficits(cache, limit, victims) : 0;
   if (head.num_live > 0) {
-    head.hand = static_cast<int32_t>((head.hand + num_victims) % head.num_live);
+    head.hand = static_cast<int32_t>((int64_t{head.hand} + num_victims) % head.num_live);
   }
   return num_victims - num_short;
 }

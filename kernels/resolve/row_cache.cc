@@ -11,10 +11,38 @@ bool is_evictable(const RowCacheState& cache, int32_t slot, uint32_t limit) {
   return cache.last_used(slot) < limit && cache.owner_of(slot) != kNoOwner;
 }
 
-void evict(const RowCacheState& cache, int32_t slot) {
+void empty_slot(const RowCacheState& cache, int32_t slot) {
   cache.slot_of(cache.owner_of(slot)) = kAbsent;
   cache.owner_of(slot) = kNoOwner;
 }
+
+// Victims are evicted in the order of their classes, and remembered in that of their numbers.
+class Evictions {
+ public:
+  Evictions(const RowCacheState& cache, int64_t num_victims)
+      : cache_(cache),
+        first_(cache.head->num_evicted),
+        last_(cache.head->num_evicted + num_victims) {}
+  ~Evictions() { cache_.head->num_evicted = last_; }
+
+  void evict(int64_t victim, int32_t slot) {
+    remember(victim, cache_.owner_of(slot), cache_.last_used(slot));
+    empty_slot(cache_, slot);
+  }
+  void skip(int64_t victim) { remember(victim, kNoOwner, 0); }
+
+ private:
+  void remember(int64_t victim, int64_t host_row, uint32_t stamp) {
+    const int64_t entry = ring_entry(cache_.evicted_rows.sizes[0], first_ + victim, last_);
+    if (entry == kAbsent) return;
+    cache_.evicted_rows(entry) = host_row;
+    cache_.evicted_stamps(entry) = stamp;
+  }
+
+  const RowCacheState& cache_;
+  const int64_t first_;
+  const int64_t last_;
+};
 
 // The `wanted` oldest of one class's evictable slots, by rising stamp.
 struct VictimClass {
@@ -55,17 +83,19 @@ VictimClass class_at(const RowCacheState& cache, uint32_t limit, int64_t first, 
 
 // The victims that no class could give. The only loop over the capacity, and only under pressure.
 // Returns how many are still missing.
-int64_t fill_deficits(const RowCacheState& cache, uint32_t limit, TensorView<int32_t, 1> victims) {
+int64_t fill_deficits(const RowCacheState& cache, uint32_t limit, TensorView<int32_t, 1> victims,
+                      Evictions& evictions) {
   int32_t slot = 0;
   int64_t num_short = 0;
   for (int64_t v = 0; v < victims.sizes[0]; ++v) {
     if (victims(v) != kAbsent) continue;
     while (slot < cache.head->num_live && !is_evictable(cache, slot, limit)) ++slot;
     if (slot == cache.head->num_live) {
+      evictions.skip(v);
       ++num_short;
       continue;
     }
-    evict(cache, slot);
+    evictions.evict(v, slot);
     victims(v) = slot;
   }
   return num_short;
@@ -76,6 +106,7 @@ int64_t choose_victims(const RowCacheState& cache, uint32_t limit, TensorView<in
   RowCacheHead& head = *cache.head;
   const auto num_victims = static_cast<int32_t>(victims.sizes[0]);
   const int32_t stride = victim_stride(head.num_live);
+  Evictions evictions(cache, num_victims);
   bool is_short = false;
   for (int32_t j = 0; j < std::min(num_victims, stride); ++j) {
     const int32_t wanted = victims_of_class(num_victims, j, stride);
@@ -88,10 +119,10 @@ int64_t choose_victims(const RowCacheState& cache, uint32_t limit, TensorView<in
         continue;
       }
       victims(v) = found.candidates[taken++].slot;
-      evict(cache, victims(v));
+      evictions.evict(v, victims(v));
     }
   }
-  const int64_t num_short = is_short ? fill_deficits(cache, limit, victims) : 0;
+  const int64_t num_short = is_short ? fill_deficits(cache, limit, victims, evictions) : 0;
   if (head.num_live > 0) {
     head.hand = static_cast<int32_t>((int64_t{head.hand} + num_victims) % head.num_live);
   }
@@ -106,6 +137,7 @@ void end_pass(const RowCacheState& cache) {
   RowCacheHead& head = *cache.head;
   if (head.tick < kLastTick) return;
   std::fill_n(cache.last_used.data, head.num_live, 0u);
+  std::fill_n(cache.evicted_stamps.data, cache.evicted_stamps.sizes[0], 0u);
   head.tick = 0;
   head.step_tick = 1;
 }
@@ -126,8 +158,10 @@ void assign(const RowCacheState& cache, int32_t slot, int64_t host_row, uint32_t
   cache.last_used(slot) = stamp;
 }
 
+void drop_row(const RowCacheState& cache, int32_t slot) { Evictions(cache, 1).evict(0, slot); }
+
 void free_slot(const RowCacheState& cache, int32_t slot) {
-  evict(cache, slot);
+  empty_slot(cache, slot);
   cache.free_ring(cache.head->num_free++) = slot;
 }
 

@@ -16,15 +16,43 @@ struct VictimChoice {
   int32_t hand = 0;
   int32_t num_victims = 0;
   TensorView<int32_t, 1> slots;  // out: [num_victims]
+  int64_t num_evicted = 0;       // before this choice
 };
 
 __device__ inline bool is_evictable(const VictimChoice& choice, int32_t slot) {
   return choice.cache.owner_of(slot) != kNoOwner && choice.cache.last_used(slot) < choice.limit;
 }
 
-__device__ inline void evict(const RowCacheState& cache, int32_t slot) {
+__device__ inline void empty_slot(const RowCacheState& cache, int32_t slot) {
   cache.slot_of(cache.owner_of(slot)) = kAbsent;
   cache.owner_of(slot) = kNoOwner;
+}
+
+struct EvictedRow {
+  int64_t host_row = kNoOwner;
+  uint32_t stamp = 0;
+};
+
+// Enters evicted row `number` into the ring; `last` is the one behind the last of those that are
+// entered without a barrier between them.
+__device__ inline void remember(const RowCacheState& cache, int64_t number, int64_t last,
+                                const EvictedRow& row) {
+  const int64_t entry = ring_entry(cache.evicted_rows.sizes[0], number, last);
+  if (entry == kAbsent) return;
+  cache.evicted_rows(entry) = row.host_row;
+  cache.evicted_stamps(entry) = row.stamp;
+}
+
+__device__ inline void remember_victim(const VictimChoice& choice, int64_t victim,
+                                       const EvictedRow& row) {
+  const int64_t last = choice.num_evicted + choice.num_victims;
+  remember(choice.cache, choice.num_evicted + victim, last, row);
+}
+
+__device__ inline void give_victim(const VictimChoice& choice, int64_t victim, int32_t slot) {
+  remember_victim(choice, victim, {choice.cache.owner_of(slot), choice.cache.last_used(slot)});
+  empty_slot(choice.cache, slot);
+  choice.slots(victim) = slot;
 }
 
 static_assert(kNumCandidates == 32, "a candidate is one lane's");
@@ -50,11 +78,11 @@ __device__ inline int32_t choose_in_class(const VictimChoice& choice, int32_t j,
     if (oldest == kNotEvictable) break;
     const unsigned votes = __ballot_sync(kAllLanes, stamp == oldest);
     if (stamp != oldest || votes_before(votes) != 0) continue;
-    evict(choice.cache, slot);
-    choice.slots(j + int64_t{num_given} * stride) = slot;
+    give_victim(choice, j + int64_t{num_given} * stride, slot);
     stamp = kNotEvictable;
   }
   for (int32_t i = num_given + lane_idx(); i < wanted; i += kNumCandidates) {
+    remember_victim(choice, j + int64_t{i} * stride, {});
     choice.slots(j + int64_t{i} * stride) = kAbsent;
   }
   return lane_idx() == 0 ? wanted - num_given : 0;
@@ -105,9 +133,7 @@ __device__ inline int32_t fill_deficits(const VictimChoice& choice, int32_t num_
     if (rank.total == 0) continue;
     const int32_t num_collected = collect_evictable(choice, rank.total, cursor, shared);
     if (is_open && rank.before < num_collected) {
-      const int32_t slot = shared.slots[rank.before];
-      evict(choice.cache, slot);
-      choice.slots(victim) = slot;
+      give_victim(choice, victim, shared.slots[rank.before]);
     }
     num_deficits -= rank.total;
     num_short += rank.total - num_collected;

@@ -13,10 +13,10 @@ namespace dhs {
 namespace {
 
 constexpr double kTolerance = 1;  // percentage points
-// The multipliers have the published spread exactly. What is missed spreads by 32.9 in both regimes:
-// with one candidate a stratum it would be 35.9 and 35.0, but rows long in use, which strata prefer,
-// lie deeper, and in a group that misses little a stratum reaches far to both sides of 4k rows.
-// Nominees, shifts and the end of the context move it by 1.4 at most.
+// The multipliers have the published spread exactly. What is missed spreads by 32.9 in both
+// regimes: with one candidate a stratum it would be 35.9 and 35.0, but rows long in use, which
+// strata prefer, lie deeper, and in a group that misses little a stratum reaches far to both sides
+// of 4k rows. Nominees, shifts and the end of the context move it by 1.4 at most.
 constexpr double kSpread = 36, kSpreadTolerance = 0.1 * kSpread;
 
 struct Measured {  // of selected rows, in percent

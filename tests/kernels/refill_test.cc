@@ -33,7 +33,7 @@ Selection rows_from(int32_t first, int count) {
 
 // Eight slots hold rows 0..7 of pass 1, then rows 100.. of pass 2 drive `num_evicted` of them out.
 TestedRowCache cache_after_evictions(int num_evicted, int32_t ring_size = 16) {
-  TestedRowCache cache({kNumHostRows, 8, 2, ring_size});
+  TestedRowCache cache({kNumHostRows, 8, 3, ring_size});
   cache.grow();
   cache.resolve(rows_from(0, 8));
   cache.resolve(rows_from(100, num_evicted));
@@ -93,7 +93,7 @@ TEST(Refill, takes_no_row_of_a_block_that_was_invalidated_since) {
   TestedRowCache cache = cache_after_evictions(8);  // all of block 0; 100..107 are of block 1
   cache.resolve(rows_from(200, 8));
   cache.invalidate({0});
-  cache.grow();
+  cache.grow(2);  // room for all that were evicted
   Refilled out = cache.refill(16);
   std::sort(out.rows.begin(), out.rows.end());
   EXPECT_THAT(out.rows, ElementsAre(100, 101, 102, 103, 104, 105, 106, 107));

@@ -152,6 +152,8 @@ class KvManager {
   // Moves chunks towards this step's capacity targets and returns every move since the last call,
   // in order. Called once per step, after admissions.
   std::vector<ChunkMove> rebalance(absl::Time now = absl::UnixEpoch());
+  // Rows that index groups are to fetch ahead of need in the step that was rebalanced last.
+  std::vector<int64_t> refill_rows() const;
   // Blocks whose content is gone since the last call: their slots must be invalidated before
   // anything is written.
   std::vector<HostBlockId> take_retired_blocks();

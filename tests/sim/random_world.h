@@ -88,6 +88,7 @@ class Simulation {
   int64_t num_preemptions() const { return scheduler_.num_preemptions(); }
   int64_t num_cached_tokens() const { return num_cached_tokens_; }
   int64_t num_restored() const { return executor_.num_restored(); }
+  int64_t num_refilled() const { return executor_.num_refilled(); }
   int64_t num_accepted() const { return executor_.num_accepted(); }
   int64_t num_finished(FinishReason reason) { return num_finished_[reason]; }
 

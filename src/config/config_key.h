@@ -48,6 +48,9 @@ bool is_config_section(std::string_view name);
 // "device" of "device.memory"; empty for a name without a dot.
 std::string_view section_of(std::string_view name);
 
+// Whether a running daemon takes over other values of the key.
+bool is_live(std::string_view name);
+
 // "memory, chunk, ..."
 std::string keys_of_section(std::string_view section);
 

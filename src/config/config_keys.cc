@@ -140,6 +140,7 @@ Keys server_keys() {
       {"debug", "debug"}, {"info", "info"}, {"warning", "warning"}, {"error", "error"}};
   return {
       host_port_key("server.listen", Field{kServer, &ServerConfig::listen}),
+      host_port_or_off_key("server.metrics", Field{kServer, &ServerConfig::metrics}),
       bool_key("server.reflection", Field{kServer, &ServerConfig::reflection}),
       duration_key("server.drain_timeout", Field{kServer, &ServerConfig::drain_timeout},
                    absl::ZeroDuration()),
@@ -222,6 +223,13 @@ bool is_config_section(std::string_view name) {
 std::string_view section_of(std::string_view name) {
   const size_t dot = name.find('.');
   return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
+}
+
+// The file of residency.trace is opened at start.
+bool is_live(std::string_view name) {
+  const std::string_view section = section_of(name);
+  return (section == "residency" && leaf_of(name) != "trace" && leaf_of(name) != "trace_limit") ||
+         section == "scheduler" || section == "log";
 }
 
 std::string keys_of_section(std::string_view section) {

@@ -192,6 +192,11 @@ absl::StatusOr<std::string> parse_host_port(const KeyInput& input) {
   return std::string(input.text);
 }
 
+absl::StatusOr<std::string> parse_host_port_or_off(const KeyInput& input) {
+  if (input.text == "off") return std::string(input.text);
+  return parse_host_port(input);
+}
+
 std::string print_size(int64_t bytes) { return format_bytes(bytes); }
 
 std::string print_duration(absl::Duration duration) { return format_duration(duration); }

@@ -11,13 +11,17 @@
 
 namespace dhs {
 
-enum class ClientCommand { kGenerate, kState, kTokenize, kDetokenize };
+enum class ClientCommand { kGenerate, kState, kReload, kPlan, kTokenize, kDetokenize };
 
 struct ClientOptions {
   ClientCommand command = ClientCommand::kGenerate;
   std::string server;
   bool json = false;
   absl::Duration timeout = absl::InfiniteDuration();
+  std::optional<absl::Duration> watch;  // state: again and again, at this interval
+  // plan: of no server.
+  std::string config_path;
+  std::vector<std::string> overrides;
   // generate: without the prompt; exactly one of the three below is given (tokenize, detokenize:
   // one of those that make sense).
   ClientRequest request;

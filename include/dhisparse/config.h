@@ -68,6 +68,7 @@ struct SchedulerConfig {
   int prefill_chunk = 256;                       // prompt tokens of a step in which requests decode
   // That steps in which requests decode should not exceed.
   absl::Duration tpot_target = absl::InfiniteDuration();
+  int num_draft_tokens = 0;  // of a request to verify in a step; no key: simulations set it
 };
 
 struct LimitsConfig {

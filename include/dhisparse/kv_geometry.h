@@ -27,6 +27,9 @@ struct GroupGeometry {
 struct KvGeometry {
   std::vector<GroupGeometry> groups;
   int32_t top_k = 0;
+  // Rows of a group that a request's decode step wants at once: what its query rows select, and
+  // those it writes.
+  int64_t decode_rows = 0;
   int64_t index_item_offset = 0;
   int64_t index_item_bytes = 0;
   int64_t host_block_bytes = 0;
@@ -39,7 +42,8 @@ struct KvGeometry {
   }
 };
 
-// layers_per_group: as the model's index groups; every layer has rows of row_bytes.
+// layers_per_group: as the model's index groups; every layer has rows of row_bytes. decode_rows is
+// that of one query row.
 KvGeometry make_geometry(std::span<const int32_t> layers_per_group, int64_t row_bytes,
                          int64_t page_bytes, int32_t top_k);
 

@@ -13,9 +13,11 @@
 // requests of lower priority are parked, the latest first; so is whoever cannot cover its next
 // token. A parked request keeps its host blocks and its place, and goes on where it was.
 //
-// A step takes one token of every decoding request, and of prompts what max_batched_tokens leaves,
-// shared equally among the requests that wait for them; beside decoding requests no more than
-// prefill_chunk, and no more than lets the step end within tpot_target.
+// A step takes one token of every decoding request, with the drafts that were proposed to follow it
+// and have room in max_batched_tokens; a request whose drafts are being verified is not planned
+// ahead. Of prompts it takes what max_batched_tokens leaves, shared equally among the requests that
+// wait for them; beside decoding requests no more than prefill_chunk, and no more than lets the
+// step end within tpot_target.
 //
 // Where several ranks hold requests of their own (data mode), each has its own accounting and its
 // own part of the plan, and max_running and max_batched_tokens hold for each. Where all ranks work
@@ -113,11 +115,13 @@ class Scheduler {
   void learn_cost(const StepPlan& plan, absl::Duration elapsed);
   void commit_work(const SequenceWork& work, const SequenceResult& result,
                    std::vector<RequestUpdate>& updates);
+  void keep_drafts(Sequence& sequence, std::span<const TokenId> proposed) const;
   std::optional<Finished> commit_tokens(Sequence& sequence, const SequenceResult& result,
                                         RequestUpdate& update);
   std::optional<Finished> end_of(const Sequence& sequence) const;
   // admission.cc
   void park_paused();
+  bool cover(Sequence& sequence);
   void cover_running();
   void start_waiting();
   bool start(Sequence& sequence);
@@ -131,10 +135,11 @@ class Scheduler {
   int64_t num_running_on(int rank) const;
   // plan.cc
   RankPlan plan_rank(int rank);
-  int64_t prompt_budget(int64_t num_decodes) const;
+  int64_t prompt_budget(int64_t num_decode_rows) const;
   void add_decodes(int rank, RankPlan& plan);
   void add_prompt_chunks(int rank, RankPlan& plan);
-  static void add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens);
+  void add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens);
+  void add_drafts(Sequence& sequence, SequenceWork& work) const;
   static SequenceWork work_of(const Sequence& sequence, int64_t num_tokens);
 
   const SchedulerConfig config_;

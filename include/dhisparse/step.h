@@ -16,13 +16,15 @@ namespace dhs {
 
 struct SequenceWork {  // one sequence's query rows in this step
   RequestId request;
-  std::span<const TokenId> tokens;  // a prompt chunk, or the newest token
+  std::span<const TokenId> tokens;  // a prompt chunk, or the newest token and drafts after it
+  int32_t num_draft_tokens = 0;     // of tokens: proposals to verify
   // Set when the newest token is not known yet: the draw of the step before that brings it.
   std::optional<int32_t> previous_draw;
   Position first_position = 0;             // of tokens[0]
   const SequenceMemory* memory = nullptr;  // covers every position up to the last row
   int64_t num_prompt_tokens = 0;           // of tokens; the others were generated
   bool wants_token = false;                // false for a chunk that is not the prompt's last
+  int32_t num_tokens_to_draft = 0;         // to propose for the step after, at most
   const SamplingParams* sampling = nullptr;
   uint64_t seed = 0;
   std::span<const TokenId> masked_tokens;  // that may not be drawn
@@ -44,8 +46,10 @@ struct StepPlan {
   bool has_work() const;
 };
 
-struct SequenceResult {             // one per SequenceWork, in its order, rank by rank
-  std::vector<TokenOutput> tokens;  // empty unless wants_token
+struct SequenceResult {  // one per SequenceWork, in its order, rank by rank
+  // Empty unless wants_token; then the drafts that were accepted and one token more.
+  std::vector<TokenOutput> tokens;
+  std::vector<TokenId> proposed;  // drafts to follow the last of them
   int64_t rows_selected = 0;
   int64_t rows_fetched = 0;
 };

@@ -5,12 +5,6 @@
 #include <utility>
 
 namespace dhs {
-namespace {
-
-// Rows a request writes in one decode step; they too want a slot.
-constexpr int64_t kTailRows = 1;
-
-}  // namespace
 
 DevicePool::DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
                        const ResidencyConfig& residency)
@@ -28,7 +22,7 @@ DevicePool::DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
 
 DevicePool::Need DevicePool::need_of(int64_t num_tokens) const {
   Need need{.items = ceil_div(num_tokens, kHostBlockTokens)};
-  const int64_t selected = std::min<int64_t>(geometry_.top_k + kTailRows, num_tokens);
+  const int64_t selected = std::min(geometry_.decode_rows, num_tokens);
   switch (residency_.mode) {
     case ResidencyMode::kAdaptive:
       need.own_rows = selected;

@@ -10,6 +10,7 @@ KvGeometry make_geometry(std::span<const int32_t> layers_per_group, int64_t row_
                          int64_t page_bytes, int32_t top_k) {
   KvGeometry geometry;
   geometry.top_k = top_k;
+  geometry.decode_rows = int64_t{top_k} + 1;
   int64_t record_offset = 0;
   int64_t page_offset = 0;
   int32_t first_layer = 0;

@@ -27,6 +27,7 @@ int64_t Scheduler::num_running_on(int rank) const {
 
 void Scheduler::park(Sequence& sequence) {
   kv_[sequence.rank]->park(sequence.memory);
+  sequence.drafts.clear();
   ++sequence.usage.times_parked;
   Sequence::insert(Sequence::take(sequence, running_), waiting_);
 }
@@ -43,16 +44,24 @@ void Scheduler::park_paused() {
 
 // ---- Coverage -----------------------------------------------------------------------------------
 
-// Every running request covers what it is to compute next. Where memory is short the last in order
-// makes room: at worst the request itself.
+bool Scheduler::cover(Sequence& sequence) {
+  const auto covers = [&] {
+    return kv_[sequence.rank]->cover(sequence.memory, sequence.num_reached_tokens(),
+                                     sequence.num_computed_tokens);
+  };
+  if (covers()) return true;
+  if (sequence.drafts.empty()) return false;
+  sequence.drafts.clear();
+  return covers();
+}
+
+// Every running request covers what it is to compute next. Where memory is short drafts are given
+// up, and then the last in order makes room: at worst the request itself.
 void Scheduler::cover_running() {
   for (size_t i = 0; i < running_.size();) {
     Sequence& sequence = *running_[i];
-    KvManager& kv = *kv_[sequence.rank];
     bool is_parked = false;
-    while (
-        !is_parked && !sequence.is_ending() &&
-        !kv.cover(sequence.memory, sequence.num_reached_tokens(), sequence.num_computed_tokens)) {
+    while (!is_parked && !sequence.is_ending() && !cover(sequence)) {
       const auto last = std::find_if(running_.rbegin(), running_.rend(), [&](const auto& other) {
         return other->rank == sequence.rank;
       });

@@ -1,5 +1,6 @@
 // What the next step computes.
 #include <algorithm>
+#include <utility>
 
 #include "scheduler/sequence.h"
 #include "scheduler/shares.h"
@@ -31,16 +32,25 @@ RankPlan Scheduler::plan_rank(int rank) {
   return plan;
 }
 
+// Drafts take what max_batched_tokens leaves when every decoding request has its row.
 void Scheduler::add_decodes(int rank, RankPlan& plan) {
+  const auto decodes_here = [&](const auto& sequence) {
+    return sequence->rank == rank && sequence->is_decoding() && !sequence->is_ending();
+  };
+  int64_t num_left =
+      config_.max_batched_tokens - std::count_if(running_.begin(), running_.end(), decodes_here);
   for (const auto& sequence : running_) {
-    if (sequence->rank != rank || !sequence->is_decoding() || sequence->is_ending()) continue;
+    if (!decodes_here(sequence)) continue;
+    const int64_t num_drafts = std::min(std::ssize(sequence->drafts), num_left);
+    sequence->drafts.resize(num_drafts);
+    num_left -= num_drafts;
     add_work(plan, *sequence, 1);
   }
 }
 
-int64_t Scheduler::prompt_budget(int64_t num_decodes) const {
-  const int64_t left = config_.max_batched_tokens - num_decodes;
-  if (num_decodes == 0) return left;
+int64_t Scheduler::prompt_budget(int64_t num_decode_rows) const {
+  const int64_t left = config_.max_batched_tokens - num_decode_rows;
+  if (num_decode_rows == 0) return left;
   const int64_t most = std::min<int64_t>(left, config_.prefill_chunk);
   return step_cost_.max_prompt_tokens(config_.tpot_target, most);
 }
@@ -51,19 +61,20 @@ void Scheduler::add_prompt_chunks(int rank, RankPlan& plan) {
   for (const auto& sequence : running_) {
     // Planned in this very step already, or with nothing left to compute.
     if (sequence->rank != rank || sequence->is_decoding() || sequence->is_ending()) continue;
-    if (sequence->num_waiting_tokens() == 0) continue;
+    if (sequence->num_waiting_tokens() <= 0) continue;
     sequences.push_back(sequence.get());
     wanted.push_back(sequence->num_waiting_tokens());
   }
-  const std::vector<int64_t> shares = share_out(prompt_budget(std::ssize(plan.work)), wanted);
+  const std::vector<int64_t> shares = share_out(prompt_budget(plan.num_rows()), wanted);
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (shares[i] > 0) add_work(plan, *sequences[i], shares[i]);
   }
 }
 
 void Scheduler::add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens) {
-  const SequenceWork work = work_of(sequence, num_tokens);
-  sequence.num_computed_tokens += num_tokens;
+  SequenceWork work = work_of(sequence, num_tokens);
+  if (work.wants_token) add_drafts(sequence, work);
+  sequence.num_computed_tokens += std::ssize(work.tokens);
   if (work.wants_token) {
     ++sequence.num_pending_tokens;
     sequence.latest_draw = static_cast<int32_t>(
@@ -71,6 +82,17 @@ void Scheduler::add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens)
                       [](const SequenceWork& other) { return other.wants_token; }));
   }
   plan.work.push_back(work);
+}
+
+// The row becomes the newest token and its drafts.
+void Scheduler::add_drafts(Sequence& sequence, SequenceWork& work) const {
+  work.num_tokens_to_draft = config_.num_draft_tokens;
+  if (sequence.drafts.empty()) return;
+  sequence.verify_row.assign(work.tokens.begin(), work.tokens.end());
+  sequence.verify_row.insert(sequence.verify_row.end(), sequence.drafts.begin(),
+                             sequence.drafts.end());
+  work.tokens = sequence.verify_row;
+  work.num_draft_tokens = static_cast<int32_t>(std::exchange(sequence.drafts, {}).size());
 }
 
 SequenceWork Scheduler::work_of(const Sequence& sequence, int64_t num_tokens) {

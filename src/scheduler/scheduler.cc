@@ -179,21 +179,34 @@ void Scheduler::commit_work(const SequenceWork& work, const SequenceResult& resu
   if (sequence == nullptr) return;  // it ended after this step was planned
   sequence->usage.rows_selected += result.rows_selected;
   sequence->usage.rows_fetched += result.rows_fetched;
-  DHS_CHECK(work.wants_token != result.tokens.empty(), "request ", work.request.value, " drew ",
-            result.tokens.size(), " tokens");
-  // The step is done: what it wrote is in the host blocks.
-  const int64_t num_durable = work.first_position + std::ssize(work.tokens);
+  const auto num_drawn = std::ssize(result.tokens);
+  DHS_CHECK(num_drawn <= (work.wants_token ? 1 + work.num_draft_tokens : 0) &&
+                (num_drawn > 0 || !work.wants_token),
+            "request ", work.request.value, " drew ", num_drawn, " tokens");
+  // The step is done: what it wrote is in the host blocks. Accepted drafts are published with the
+  // step after: they are not among the tokens yet.
+  const int64_t num_durable = work.first_position + std::ssize(work.tokens) - work.num_draft_tokens;
   kv_[sequence->rank]->publish(sequence->memory,
                                std::span<const TokenId>(sequence->tokens).first(num_durable));
   if (!work.wants_token) return;
   --sequence->num_pending_tokens;
+  sequence->num_computed_tokens -= work.num_draft_tokens - (num_drawn - 1);
   RequestUpdate update{work.request, {}, std::nullopt};
   update.finished = commit_tokens(*sequence, result, update);
   const bool is_finished = update.finished.has_value();
   updates.push_back(std::move(update));
+  if (!is_finished) keep_drafts(*sequence, result.proposed);
   if (is_finished) {
     Sequence::take(*sequence, sequence->memory.is_parked() ? waiting_ : running_);
   }
+}
+
+// As many as can be of use: the step that verifies them draws one token more.
+void Scheduler::keep_drafts(Sequence& sequence, std::span<const TokenId> proposed) const {
+  if (sequence.memory.is_parked()) return;
+  const int64_t most = sequence.max_tokens() - sequence.num_tokens() - 1;
+  const int64_t kept = std::min({std::ssize(proposed), int64_t{config_.num_draft_tokens}, most});
+  sequence.drafts.assign(proposed.begin(), proposed.begin() + kept);
 }
 
 std::optional<Finished> Scheduler::commit_tokens(Sequence& sequence, const SequenceResult& result,

@@ -1,6 +1,7 @@
 // One request: its tokens and how far they are computed; everything else follows from these.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "dhisparse/scheduler.h"
@@ -14,9 +15,12 @@ struct Scheduler::Sequence {
   GenerateRequest request;
   std::vector<TokenId> tokens;  // prompt and output; reserved for max_tokens(): spans stay valid
   int64_t num_prompt_tokens = 0;
-  int64_t num_computed_tokens = 0;  // whose KV is written, or will be by a step already planned
-  int64_t num_pending_tokens = 0;   // being drawn by steps that are not committed
-  int32_t latest_draw = 0;          // of the pending ones, its number in its step
+  std::vector<TokenId> drafts;      // proposed to follow the tokens
+  std::vector<TokenId> verify_row;  // what a planned step verifies: the newest token and drafts
+  // Whose KV is written, or will be by a step already planned; drafts count until rejected.
+  int64_t num_computed_tokens = 0;
+  int64_t num_pending_tokens = 0;  // being drawn by steps that are not committed
+  int32_t latest_draw = 0;         // of the pending ones, its number in its step
   bool is_admitted = false;
   bool is_paused = false;
   std::vector<TokenId> stop_tokens;
@@ -35,7 +39,9 @@ struct Scheduler::Sequence {
   // Its last token is being drawn: nothing is left to compute.
   bool is_ending() const { return num_tokens() + num_pending_tokens == max_tokens(); }
   // What has to be covered on the device for all that waits to be computed.
-  int64_t num_reached_tokens() const { return num_tokens() + num_pending_tokens; }
+  int64_t num_reached_tokens() const {
+    return std::max(num_tokens() + num_pending_tokens + std::ssize(drafts), num_computed_tokens);
+  }
 
   bool goes_before(const Sequence& other) const {
     if (request.priority != other.request.priority) {

@@ -90,21 +90,6 @@ TEST(Finish, a_stop_token_at_the_last_place_counts_as_a_stop) {
   EXPECT_EQ(ending.finished.reason, FinishReason::kStop);
 }
 
-TEST(Finish, tokens_of_one_step_after_a_stop_or_the_length_are_dropped) {
-  SchedulerDriver driver(kSixteen, 64);
-  driver.enqueue(1, {.max_tokens = 9});
-  driver.enqueue(2, {.max_tokens = 2});
-  const StepRecord record = driver.step([](uint64_t request) {
-    return request == 1 ? std::vector<TokenId>{30, kEndToken, 31}
-                        : std::vector<TokenId>{40, 41, 42};
-  });
-  EXPECT_THAT(tokens_of(*record.update_of(1)), ElementsAre(30, kEndToken));
-  EXPECT_EQ(record.update_of(1)->finished->reason, FinishReason::kStop);
-  EXPECT_EQ(record.update_of(1)->finished->usage.completion_tokens, 2);
-  EXPECT_THAT(tokens_of(*record.update_of(2)), ElementsAre(40, 41));
-  EXPECT_EQ(record.update_of(2)->finished->reason, FinishReason::kLength);
-}
-
 TEST(Finish, usage_counts_prompt_completion_and_rows_of_every_step) {
   SchedulerDriver driver(kSixteen, 64);
   driver.set_rows(100, 7);

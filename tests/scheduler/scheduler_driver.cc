@@ -20,6 +20,7 @@ PlannedWork copy_of(const SequenceWork& work) {
           .tokens = {work.tokens.begin(), work.tokens.end()},
           .first_position = work.first_position,
           .wants_token = work.wants_token,
+          .num_draft_tokens = work.num_draft_tokens,
           .masked = {work.masked_tokens.begin(), work.masked_tokens.end()},
           .seed = work.seed,
           .memory_tokens = work.memory->max_tokens()};
@@ -76,6 +77,8 @@ StepRecord SchedulerDriver::step(
       const std::vector<TokenId> drawn =
           draw ? draw(work.request.value) : std::vector<TokenId>{kPlainToken};
       for (TokenId token : drawn) sequence.tokens.push_back({token, 0.0f, {}});
+      const auto num_proposed = std::min<int64_t>(std::ssize(proposals_), work.num_tokens_to_draft);
+      sequence.proposed.assign(proposals_.begin(), proposals_.begin() + num_proposed);
     }
     result.sequences.push_back(std::move(sequence));
   }

@@ -20,6 +20,7 @@ struct PlannedWork {
   std::vector<TokenId> tokens;
   Position first_position = 0;
   bool wants_token = false;
+  int num_draft_tokens = 0;
   std::vector<TokenId> masked;
   uint64_t seed = 0;
   int64_t memory_tokens = 0;  // that the work's memory covers
@@ -65,6 +66,9 @@ class SchedulerDriver {
   Scheduler& scheduler() { return scheduler_; }
   KvManager& kv() { return kv_; }
   void set_now(absl::Time now) { now_ = now; }
+  // What is proposed to follow the newest token of every request that draws one, as far as the plan
+  // asks for it.
+  void set_proposals(std::vector<TokenId> drafts) { proposals_ = std::move(drafts); }
   // What every sequence of a step reports.
   void set_rows(int64_t selected, int64_t fetched);
 
@@ -74,6 +78,7 @@ class SchedulerDriver {
   absl::Time now_ = absl::UnixEpoch();
   int64_t rows_selected_ = 0;
   int64_t rows_fetched_ = 0;
+  std::vector<TokenId> proposals_;
 };
 
 }  // namespace dhs

@@ -128,6 +128,23 @@ void ByteLessExecutor::run_group(Cache& cache, const SequenceWork& work, Sequenc
   result.rows_fetched += counters.missed;
 }
 
+// A token is a function of seed and position, whatever was proposed; how many drafts are accepted
+// and how many proposed is left to chance.
+void ByteLessExecutor::draw(const SequenceWork& work, SequenceResult& result) {
+  const int32_t num_accepted = work.num_draft_tokens == 0
+                                   ? 0
+                                   : static_cast<int32_t>(random_() % (work.num_draft_tokens + 1));
+  const uint64_t first = work.first_position + work.tokens.size() - work.num_draft_tokens;
+  for (int32_t i = 0; i <= num_accepted; ++i) {
+    const uint64_t hash = (work.seed + first + i) * 0x9e3779b97f4a7c15ull;
+    result.tokens.push_back({static_cast<TokenId>(hash >> 54), 0.0f, {}});
+  }
+  if (work.num_tokens_to_draft > 0) {
+    result.proposed.resize(random_() % (work.num_tokens_to_draft + 1));
+  }
+  num_accepted_ += num_accepted;
+}
+
 StepResult ByteLessExecutor::execute(const RankPlan& plan) {
   apply(plan);
   for (const SequenceWork& work : plan.work) write_index_keys(work);
@@ -139,11 +156,7 @@ StepResult ByteLessExecutor::execute(const RankPlan& plan) {
   for (const SequenceWork& work : plan.work) {
     SequenceResult sequence;
     for (Cache& cache : caches_) run_group(cache, work, sequence);
-    if (work.wants_token) {
-      const uint64_t position = work.first_position + work.tokens.size();
-      const uint64_t hash = (work.seed + position) * 0x9e3779b97f4a7c15ull;
-      sequence.tokens.push_back({static_cast<TokenId>(hash >> 54), 0.0f, {}});
-    }
+    if (work.wants_token) draw(work, sequence);
     result.sequences.push_back(std::move(sequence));
   }
   return result;

@@ -24,6 +24,7 @@ class ByteLessExecutor {
 
   int64_t num_fetched() const { return num_fetched_; }
   int64_t num_restored() const { return num_restored_; }
+  int64_t num_accepted() const { return num_accepted_; }  // drafts
 
  private:
   struct Cache {
@@ -44,6 +45,7 @@ class ByteLessExecutor {
   void apply(const RankPlan& plan);
   void write_index_keys(const SequenceWork& work);
   void claim_new_rows(Cache& cache, const RankPlan& plan);
+  void draw(const SequenceWork& work, SequenceResult& result);
   void run_group(Cache& cache, const SequenceWork& work, SequenceResult& result);
 
   const KvGeometry geometry_;
@@ -53,6 +55,7 @@ class ByteLessExecutor {
   std::mt19937 random_;
   int64_t num_fetched_ = 0;
   int64_t num_restored_ = 0;
+  int64_t num_accepted_ = 0;
 };
 
 }  // namespace dhs::sim

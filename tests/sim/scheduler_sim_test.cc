@@ -20,6 +20,7 @@ struct World {
   int32_t num_chunks = 40;
   int max_running = 6;
   int max_batched_tokens = 24;
+  int num_draft_tokens = 0;
 };
 
 // What a client saw of its request.
@@ -35,9 +36,10 @@ class Simulation {
       : world_(world),
         random_(world.seed),
         kv_(geometry(), {world.num_blocks, world.num_chunks, 4096}, {world.mode, 48}),
-        scheduler_(
-            {.max_running = world.max_running, .max_batched_tokens = world.max_batched_tokens},
-            {&kv_}, {kEndToken}),
+        scheduler_({.max_running = world.max_running,
+                    .max_batched_tokens = world.max_batched_tokens,
+                    .num_draft_tokens = world.num_draft_tokens},
+                   {&kv_}, {kEndToken}),
         executor_(geometry(), kv_.capacity(), world.seed) {}
 
   void run(int num_steps) {
@@ -65,6 +67,7 @@ class Simulation {
   int64_t num_preemptions() const { return scheduler_.num_preemptions(); }
   int64_t num_cached_tokens() const { return num_cached_tokens_; }
   int64_t num_restored() const { return executor_.num_restored(); }
+  int64_t num_accepted() const { return executor_.num_accepted(); }
   int64_t num_finished(FinishReason reason) { return num_finished_[reason]; }
 
  private:
@@ -188,11 +191,12 @@ class Simulation {
 
 TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
   int64_t stopped = 0, cancelled = 0, expired = 0, most_running = 0;
-  int64_t parked = 0, preempted = 0, cached_tokens = 0, restored = 0;
+  int64_t parked = 0, preempted = 0, cached_tokens = 0, restored = 0, accepted = 0;
   for (uint32_t seed = 1; seed <= 12; ++seed) {
     World world{.seed = seed, .mode = static_cast<ResidencyMode>(seed % 3)};
     if (seed % 4 == 0) world.num_chunks = 18;  // barely one long request
     if (seed % 5 == 0) world.max_batched_tokens = 6;
+    if (seed % 2 == 0) world.num_draft_tokens = 3;
     Simulation simulation(world);
     simulation.run(9000);
     if (HasFatalFailure()) FAIL() << "seed " << seed;
@@ -204,6 +208,7 @@ TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
     preempted += simulation.num_preemptions();
     cached_tokens += simulation.num_cached_tokens();
     restored += simulation.num_restored();
+    accepted += simulation.num_accepted();
   }
   // The worlds must have seen what they are meant to test.
   EXPECT_GT(stopped, 0);
@@ -214,6 +219,7 @@ TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
   EXPECT_GT(parked, preempted) << "nobody was parked by a pause";
   EXPECT_GT(cached_tokens, 10000);
   EXPECT_GT(restored, 1000);
+  EXPECT_GT(accepted, 1000);
 }
 
 TEST(SchedulerSimulation, the_same_seed_gives_the_same_trace) {

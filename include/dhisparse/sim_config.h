@@ -157,6 +157,9 @@ struct LoadedSimConfig {
   std::vector<ConfigValue> provenance;  // every key, in the order of the structs above
 };
 
+// Every key with its value as in a file; the sources are empty.
+std::vector<ConfigValue> config_values(const SimConfig& config);
+
 // Reads the files in order, later values winning, then the overrides. Errors as load_config's.
 // Every file starts with schema_version; what is required may stand in any of them.
 absl::StatusOr<LoadedSimConfig> load_sim_config(const std::vector<std::string>& paths,

@@ -11,7 +11,12 @@
 
 namespace dhs {
 
-enum class ClientCommand { kGenerate, kState, kTokenize, kDetokenize };
+enum class ClientCommand { kGenerate, kState, kTokenize, kDetokenize, kSimulate };
+
+struct SimulateOptions {
+  std::vector<std::string> files;
+  std::vector<std::string> overrides;
+};
 
 struct ClientOptions {
   ClientCommand command = ClientCommand::kGenerate;
@@ -24,6 +29,7 @@ struct ClientOptions {
   std::optional<std::string> prompt;
   std::optional<std::string> prompt_file;  // "-": standard input
   std::vector<uint32_t> token_ids;
+  SimulateOptions simulate;
 };
 
 // What to do: run with `options`, or (after --help, --version or a usage error) exit with a status.

@@ -14,6 +14,7 @@
 #include "app/client_options.h"
 #include "app/state_table.h"
 #include "dhisparse/client.h"
+#include "dhisparse/sim.h"
 
 namespace dhs {
 namespace {
@@ -103,7 +104,16 @@ absl::Status run_detokenize(const ClientOptions& options, Client& client) {
   return print((options.json ? detokenize_json(text) : text) + "\n");
 }
 
+absl::Status run_simulate(const ClientOptions& options) {
+  DHS_ASSIGN_OR_RETURN(const LoadedSimConfig loaded,
+                       load_sim_config(options.simulate.files, options.simulate.overrides));
+  DHS_RETURN_IF_ERROR(validate(loaded.config));
+  const SimReport report = run_simulation(loaded.config);
+  return print(options.json ? report_json(report) + "\n" : report_text(report));
+}
+
 absl::Status run(const ClientOptions& options) {
+  if (options.command == ClientCommand::kSimulate) return run_simulate(options);
   const std::unique_ptr<Client> client = make_client(options.server);
   switch (options.command) {
     case ClientCommand::kGenerate:
@@ -114,6 +124,8 @@ absl::Status run(const ClientOptions& options) {
       return run_tokenize(options, *client);
     case ClientCommand::kDetokenize:
       return run_detokenize(options, *client);
+    case ClientCommand::kSimulate:
+      break;
   }
   return absl::OkStatus();
 }

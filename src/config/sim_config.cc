@@ -120,6 +120,19 @@ std::string print_changes(const SimChanges& changes) {
       "\"");
 }
 
+std::vector<ConfigValue> config_values(const SimConfig& config) {
+  std::vector<ConfigValue> values;
+  for (const SimConfigKey& key : sim_config_keys()) {
+    values.push_back({key.name, key.print(config), ""});
+  }
+  EngineConfig shared;
+  shared.residency = config.residency;
+  for (const ConfigKey* key : shared_config_keys()) {
+    values.push_back({key->name, key->print(shared), ""});
+  }
+  return values;
+}
+
 absl::StatusOr<LoadedSimConfig> parse_sim_config(const std::vector<SimSource>& sources,
                                                  const std::vector<std::string>& overrides) {
   LoadedSimConfig loaded;

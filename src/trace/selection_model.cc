@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "dhisparse/trace.h"
-#include "trace/counter_random.h"
+#include "dhisparse/counter_random.h"
 
 namespace dhs {
 namespace {

@@ -5,11 +5,12 @@ import re
 
 # A module includes only modules before it. `app` is last and `kernels` is the top-level folder.
 MODULES = ['base', 'tensor', 'config', 'device', 'kernels', 'tokenizer', 'trace', 'kv', 'store',
-           'model', 'sampling', 'scheduler', 'engine', 'server', 'app']
+           'model', 'sampling', 'scheduler', 'sim', 'engine', 'server', 'app']
 # Public headers that are not named after their module.
 PUBLIC_HEADER_OWNERS = {'sync': 'base', 'stream': 'device', 'communicator': 'device',
                         'upload': 'device', 'kv_geometry': 'kv', 'request': 'scheduler',
-                        'step': 'scheduler', 'step_cost': 'scheduler', 'client': 'server'}
+                        'step': 'scheduler', 'step_cost': 'scheduler', 'client': 'server', 'sim_config': 'config',
+                        'counter_random': 'trace'}
 HEAVY_PREFIXES = {'CLI/': 'CLI11', 'yaml-cpp/': 'yaml-cpp', 'nlohmann/': 'nlohmann-json',
                   'spdlog/': 'spdlog'}
 NO_KERNEL_HEADER = re.compile(r'absl/|grpc|google/protobuf/|spdlog/|dhisparse/base\.h$')

@@ -101,6 +101,7 @@ struct SimLocalityConfig {
   int64_t shift_period = 400;
   int64_t shift_steps = 50;
   double shift_factor = 3;
+  int num_candidates = 4;  // rows that a drawn one is chosen from, by how long they are in use
 };
 
 struct SimDraft {

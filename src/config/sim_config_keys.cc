@@ -142,6 +142,7 @@ Keys locality_keys() {
       integer_key("locality.shift_period", Field{kLocality, &L::shift_period}, {1, 1 << 30}),
       integer_key("locality.shift_steps", Field{kLocality, &L::shift_steps}, {1, 1 << 30}),
       number_key("locality.shift_factor", Field{kLocality, &L::shift_factor}, {1, 1000}),
+      integer_key("locality.candidates", Field{kLocality, &L::num_candidates}, {1, 16}),
   };
 }
 

@@ -118,6 +118,7 @@ SelectionProfile make_profile(const SimConfig& config) {
   profile.shift_period = static_cast<int32_t>(config.locality.shift_period);
   profile.shift_steps = static_cast<int32_t>(config.locality.shift_steps);
   profile.shift_factor = config.locality.shift_factor;
+  profile.num_candidates = config.locality.num_candidates;
   return profile;
 }
 

@@ -38,6 +38,9 @@ struct DeviceConfig {
   int ordinal = 0;                            // CUDA backend: which of the visible GPUs
   int64_t scratch_bytes = int64_t{64} << 20;  // CUDA backend: of each of the two streams
   GemmProvider gemm = GemmProvider::kOwn;     // CUDA backend: whose matrix products; cuBLASLt's
+  int64_t link_bandwidth = 0;                 // bytes a second between the tiers; 0: not known
+  absl::Duration link_latency;                // of one fetch, when emulated
+  bool emulate_link = false;                  // CPU backend: fetches take as long as that
 };
 
 struct ParallelConfig {
@@ -58,6 +61,11 @@ struct KvConfig {
 struct ResidencyConfig {
   ResidencyMode mode = ResidencyMode::kAdaptive;
   int64_t fixed_rows_per_request = 4096;  // mode fixed: per index group and running request
+  // Mode adaptive. Device memory left free: what requests come to require in so many steps.
+  int headroom_steps = 2;
+  absl::Duration grow_delay = absl::Seconds(1);  // after a release that a requirement forced
+  double grow_link_share = 0.3;                  // of what the link moves in a step
+  double grow_worth = 0.01;                      // of a step, that fetching takes at least
 };
 
 struct SchedulerConfig {

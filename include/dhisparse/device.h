@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "dhisparse/base.h"
@@ -98,6 +99,12 @@ class Device {
   virtual void fill(void* to, std::byte value, int64_t bytes, Stream stream) = 0;
   // Returns when all work launched so far, on any stream, is done.
   virtual void synchronize() = 0;
+
+  // Called behind work on `stream` that brought `num_items` (device memory) from the host: where
+  // the link is emulated, passes the time that it takes. Nothing elsewhere.
+  virtual void cross_link(const int32_t*, int64_t /*item_bytes*/, Stream) {}
+  // The time passed so; nullopt where the link is real.
+  virtual std::optional<absl::Duration> emulated_link_time() const { return std::nullopt; }
 
   // Whether launches can be captured. Between the two calls launches on stream(), and on streams
   // that wait for its events and are joined again, are recorded and not run; nothing may

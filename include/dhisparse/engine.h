@@ -51,6 +51,7 @@ struct EngineState {
   std::string device;
   std::string residency_mode;
   bool link_emulated = false;
+  absl::Duration emulated_link_time;  // that steps spent on it since start
   int64_t steps = 0;
   int64_t running_requests = 0;
   int64_t queued_requests = 0;

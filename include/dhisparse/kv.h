@@ -19,6 +19,7 @@
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/time/time.h>
 
 #include <cstdint>
 #include <memory>
@@ -37,6 +38,7 @@ namespace dhs {
 class DevicePool;
 class HostBlocks;
 class KvManager;
+class ResidencyController;
 
 // What a request asks for.
 struct KvDemand {
@@ -142,9 +144,12 @@ class KvManager {
   // Publishes the full blocks of the request's first tokens, which must be durable in host memory.
   void publish(SequenceMemory& memory, std::span<const TokenId> durable);
 
+  // What a step in which only decoding requests computed did, by index group, and took; zero: not
+  // known. By this optional residency grows and is shared among index groups.
+  void observe(std::span<const GroupTraffic> groups, absl::Duration elapsed);
   // Moves chunks towards this step's capacity targets and returns every move since the last call,
   // in order. Called once per step, after admissions.
-  std::vector<ChunkMove> rebalance();
+  std::vector<ChunkMove> rebalance(absl::Time now = absl::UnixEpoch());
   // Blocks whose content is gone since the last call: their slots must be invalidated before
   // anything is written.
   std::vector<HostBlockId> take_retired_blocks();
@@ -172,6 +177,7 @@ class KvManager {
   const ResidencyConfig residency_;
   std::unique_ptr<HostBlocks> host_;
   std::unique_ptr<DevicePool> device_;
+  std::unique_ptr<ResidencyController> controller_;
   uint64_t num_versions_ = 0;
   std::vector<bool> index_is_held_;  // of requests on the device
   int64_t num_on_device_ = 0;

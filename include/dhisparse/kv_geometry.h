@@ -51,6 +51,7 @@ struct KvCapacity {
   int32_t num_host_blocks = 0;
   int32_t num_chunks = 0;
   int64_t chunk_bytes = 0;
+  int64_t link_bytes_per_s = 0;  // between the tiers; 0: not known
 };
 
 // ---- Chunk moves ------------------------------------------------------------------------------
@@ -71,6 +72,14 @@ struct ChunkMove {
 struct BlockRestore {
   HostBlockId block;
   int32_t index_item = 0;
+};
+
+// ---- Traffic ------------------------------------------------------------------------------------
+
+// What one index group's row cache did in a step.
+struct GroupTraffic {
+  int64_t rows_missed = 0;    // distinct rows of its passes that were fetched from the host
+  int64_t rows_resident = 0;  // after the step
 };
 
 }  // namespace dhs

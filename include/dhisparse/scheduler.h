@@ -113,6 +113,7 @@ class Scheduler {
   Sequence* find(RequestId id) const;
   void end_expired(absl::Time now, std::vector<RequestUpdate>& updates);
   void learn_cost(const StepPlan& plan, absl::Duration elapsed);
+  void learn_traffic(const StepPlan& plan, const StepResult& result);
   void commit_work(const SequenceWork& work, const SequenceResult& result,
                    std::vector<RequestUpdate>& updates);
   void keep_drafts(Sequence& sequence, std::span<const TokenId> proposed) const;
@@ -146,7 +147,8 @@ class Scheduler {
   const std::vector<KvManager*> kv_;  // by rank
   const std::vector<TokenId> stop_at_;
   StepCost step_cost_;
-  uint64_t num_steps_ = 0;  // planned
+  absl::Time now_ = absl::InfinitePast();  // of the latest plan
+  uint64_t num_steps_ = 0;                 // planned
   uint64_t num_committed_steps_ = 0;
   uint64_t num_arrivals_ = 0;
   int64_t num_preemptions_ = 0;

@@ -57,6 +57,8 @@ struct SequenceResult {  // one per SequenceWork, in its order, rank by rank
 struct StepResult {
   std::vector<SequenceResult> sequences;
   absl::Duration elapsed;  // that the step took; zero: not known
+  // By rank that holds requests, and index group; empty: not known.
+  std::vector<std::vector<GroupTraffic>> traffic = {};
 };
 
 }  // namespace dhs

@@ -55,6 +55,11 @@ Keys memory_keys() {
       size_key("device.scratch", Field{kDevice, &DeviceConfig::scratch_bytes},
                {.min = kMiB, .max = kTiB}),
       choice_key("device.gemm", Field{kDevice, &DeviceConfig::gemm}, gemm_providers),
+      size_key("device.link_bandwidth", Field{kDevice, &DeviceConfig::link_bandwidth},
+               {.min = 0, .max = 16 * kTiB}),
+      duration_key("device.link_latency", Field{kDevice, &DeviceConfig::link_latency},
+                   absl::ZeroDuration()),
+      bool_key("device.emulate_link", Field{kDevice, &DeviceConfig::emulate_link}),
       integer_key("parallel.ranks", Field{kParallel, &ParallelConfig::num_ranks}, {1, 64}),
       choice_key("parallel.mode", Field{kParallel, &ParallelConfig::mode}, parallel_modes),
       size_key("host.pool", Field{&EngineConfig::host, &HostConfig::pool_bytes},
@@ -65,6 +70,13 @@ Keys memory_keys() {
       choice_key("residency.mode", Field{kResidency, &ResidencyConfig::mode}, modes),
       integer_key("residency.fixed_rows_per_request",
                   Field{kResidency, &ResidencyConfig::fixed_rows_per_request}, {1, kMaxTokens}),
+      integer_key("residency.headroom_steps", Field{kResidency, &ResidencyConfig::headroom_steps},
+                  {0, 1000}),
+      duration_key("residency.grow_delay", Field{kResidency, &ResidencyConfig::grow_delay},
+                   absl::ZeroDuration()),
+      fraction_key("residency.grow_link_share",
+                   Field{kResidency, &ResidencyConfig::grow_link_share}),
+      fraction_key("residency.grow_worth", Field{kResidency, &ResidencyConfig::grow_worth}),
   };
 }
 

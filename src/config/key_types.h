@@ -111,6 +111,11 @@ KeyOf<typename F::Config> duration_key(std::string name, F field, absl::Duration
 }
 
 template <class F>
+KeyOf<typename F::Config> fraction_key(std::string name, F field) {
+  return number_key(std::move(name), field, {0, 1});
+}
+
+template <class F>
 KeyOf<typename F::Config> bool_key(std::string name, F field) {
   return make_key(std::move(name), "true or false", field, parse_bool,
                   [](bool value) { return std::string(value ? "true" : "false"); });

@@ -34,6 +34,7 @@ class ConfigParser {
   void find_contradictions();
   void check_chunks();
   void check_batch();
+  void check_link();
   bool all_valid(std::initializer_list<std::string_view> keys) const {
     return reader_.all_valid(keys);
   }
@@ -57,6 +58,22 @@ void ConfigParser::fill_derived_values() {
 void ConfigParser::find_contradictions() {
   check_chunks();
   check_batch();
+  check_link();
+}
+
+void ConfigParser::check_link() {
+  const DeviceConfig& device = config_.device;
+  if (!device.emulate_link) return;
+  if (all_valid({"device.link_bandwidth"}) && device.link_bandwidth == 0) {
+    blame({"device.emulate_link"},
+          "device.emulate_link is true and device.link_bandwidth is not given; set it to the bytes "
+          "a second of the link");
+  }
+  if (all_valid({"device.backend"}) && device.backend == BackendKind::kCuda) {
+    blame({"device.emulate_link", "device.backend"},
+          "device.emulate_link is true and device.backend is cuda, which has a link of its own; "
+          "set device.backend to cpu, or device.emulate_link to false");
+  }
 }
 
 // Every running request computes at least one token a step.

@@ -1,5 +1,7 @@
 #include "cpu_device.h"
 
+#include <absl/time/clock.h>
+
 #include <cstring>
 
 #include "dhisparse/base.h"
@@ -17,13 +19,28 @@ class PassedEvent final : public Event {
   void synchronize() override {}
 };
 
+// Sleeps for most of it: a sleep may end late by this much.
+constexpr absl::Duration kSleepSlack = absl::Microseconds(200);
+
+void wait_until(absl::Time end) {
+  const absl::Duration most = end - absl::Now() - kSleepSlack;
+  if (most > absl::ZeroDuration()) absl::SleepFor(most);
+  while (absl::Now() < end) {
+  }
+}
+
 [[noreturn]] void no_graphs() {
   check_failed(__FILE__, __LINE__, "has_graphs()", "the CPU backend has no graphs");
 }
 
 }  // namespace
 
-CpuDevice::CpuDevice(int num_threads) { set_num_kernel_threads(num_threads); }
+CpuDevice::CpuDevice(const DeviceConfig& config)
+    : emulates_link_(config.emulate_link),
+      link_bytes_per_s_(static_cast<double>(config.link_bandwidth)),
+      link_latency_(config.link_latency) {
+  set_num_kernel_threads(config.num_threads);
+}
 
 std::string CpuDevice::description() const {
   return absl::StrCat("cpu (", num_kernel_threads(), " threads, ", cpu_isa_name(cpu_isa()), ")");
@@ -45,6 +62,21 @@ void CpuDevice::copy(void* to, const void* from, int64_t bytes, Stream) {
 
 void CpuDevice::fill(void* to, std::byte value, int64_t bytes, Stream) {
   if (bytes != 0) std::memset(to, static_cast<int>(value), static_cast<size_t>(bytes));
+}
+
+// What copying took already is not taken off, so that the emulated time does not depend on the
+// machine.
+void CpuDevice::cross_link(const int32_t* num_items, int64_t item_bytes, Stream) {
+  if (!emulates_link_ || *num_items == 0) return;
+  const double bytes = static_cast<double>(*num_items) * static_cast<double>(item_bytes);
+  const absl::Duration time = link_latency_ + absl::Seconds(bytes / link_bytes_per_s_);
+  link_time_ += time;
+  wait_until(absl::Now() + time);
+}
+
+std::optional<absl::Duration> CpuDevice::emulated_link_time() const {
+  if (!emulates_link_) return std::nullopt;
+  return link_time_;
 }
 
 void CpuDevice::begin_capture() { no_graphs(); }

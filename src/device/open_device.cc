@@ -11,7 +11,7 @@ absl::StatusOr<std::unique_ptr<Device>> open_cuda(const DeviceConfig& config) {
 }
 
 std::unique_ptr<Device> open_cpu(const DeviceConfig& config) {
-  return std::make_unique<CpuDevice>(config.num_threads);
+  return std::make_unique<CpuDevice>(config);
 }
 
 }  // namespace
@@ -19,6 +19,9 @@ std::unique_ptr<Device> open_cpu(const DeviceConfig& config) {
 absl::StatusOr<std::unique_ptr<Device>> open_device(const DeviceConfig& config) {
   if (config.backend == BackendKind::kCpu) return open_cpu(config);
   absl::StatusOr<std::unique_ptr<Device>> device = open_cuda(config);
+  if (device.ok() && config.emulate_link) {
+    log_warning("device.emulate_link: not on a GPU, which has a link of its own");
+  }
   if (device.ok()) return device;
   if (config.backend == BackendKind::kCuda) {
     return absl::Status(device.status().code(),

@@ -73,6 +73,7 @@ absl::StatusOr<EnginePlan> make_plan(const EngineConfig& config) {
   plan.geometry = make_geometry(plan.model.layers_per_group, plan.layout.row.row_bytes(),
                                 plan.layout.index_key.page_bytes(), plan.model.top_k);
   plan.capacity.chunk_bytes = config.device.chunk_bytes;
+  plan.capacity.link_bytes_per_s = config.device.link_bandwidth;
   DHS_ASSIGN_OR_RETURN(plan.capacity.num_chunks,
                        count_of("device.memory", config.device.memory_bytes, "device.chunk",
                                 config.device.chunk_bytes));

@@ -145,6 +145,19 @@ void ModelExecutor::remember(const RankPlan& plan, int place) {
   in_flight_.push_back(std::move(step));
 }
 
+std::vector<GroupTraffic> ModelExecutor::traffic_since(int place) {
+  const KvStore& store = *parts_.store;
+  const size_t num_groups = store.geometry().groups.size();
+  rows_missed_.resize(num_groups);
+  std::vector<GroupTraffic> traffic;
+  for (size_t g = 0; g < num_groups; ++g) {
+    const int64_t missed = store.counters(place, static_cast<int>(g)).resolve.missed;
+    traffic.push_back({.rows_missed = missed - std::exchange(rows_missed_[g], missed),
+                       .rows_resident = store.resident_rows(place, static_cast<int>(g))});
+  }
+  return traffic;
+}
+
 absl::StatusOr<StepResult> ModelExecutor::collect() {
   DHS_CHECK(!in_flight_.empty(), "no step is in flight");
   parts_.device->attach_thread();
@@ -155,6 +168,7 @@ absl::StatusOr<StepResult> ModelExecutor::collect() {
   parts_.store->learn(step.place, step.is_decode);
   DHS_RETURN_IF_ERROR(exchanges());
   StepResult result;
+  result.traffic.push_back(traffic_since(step.place));
   result.sequences.resize(step.draws.size());
   for (size_t i = 0; i < step.draws.size(); ++i) {
     SequenceResult& sequence = result.sequences[i];
@@ -170,6 +184,9 @@ absl::StatusOr<StepResult> ModelExecutor::collect() {
 
 void ModelExecutor::describe(EngineState& state) const {
   state.device = parts_.device->description();
+  const std::optional<absl::Duration> link_time = parts_.device->emulated_link_time();
+  state.link_emulated = link_time.has_value();
+  state.emulated_link_time = link_time.value_or(absl::ZeroDuration());
   const KvStore& store = *parts_.store;
   const KvGeometry& geometry = store.geometry();
   state.groups.resize(geometry.groups.size());

@@ -73,6 +73,7 @@ class ModelExecutor final : public Executor {
   int64_t bucket_of(const RankPlan& plan) const;
   void run_rows(const RankPlan& plan, int64_t max_rank_rows);
   void launch_rows(int64_t max_rank_rows);
+  std::vector<GroupTraffic> traffic_since(int place);  // the report collected before
   void remember(const RankPlan& plan, int place);
 
   Parts parts_;
@@ -80,8 +81,9 @@ class ModelExecutor final : public Executor {
   int max_in_flight_ = 1;
   std::array<std::unique_ptr<Event>, 2> done_;  // by place
   std::deque<InFlight> in_flight_;
-  int next_place_ = 1;       // place 0 holds what create() reported
-  int collected_place_ = 0;  // of the latest report that describe() may read
+  int next_place_ = 1;                // place 0 holds what create() reported
+  int collected_place_ = 0;           // of the latest report that describe() may read
+  std::vector<int64_t> rows_missed_;  // by group, as that report says
   std::map<std::pair<int64_t, bool>, Bucket> buckets_;  // by number of rows and retrieval
   int64_t num_graph_launches_ = 0;
 };

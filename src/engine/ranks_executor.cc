@@ -82,6 +82,7 @@ absl::StatusOr<StepResult> RanksExecutor::collect() {
   for (size_t i = 1; i < results.size(); ++i) {
     auto& sequences = results[i]->sequences;
     std::move(sequences.begin(), sequences.end(), std::back_inserter(all.sequences));
+    all.traffic.push_back(std::move(results[i]->traffic.front()));
   }
   return all;
 }

@@ -9,6 +9,9 @@
 namespace dhs {
 namespace {
 
+// What rows of some hundred bytes are gathered with over PCIe 5 x16.
+constexpr int64_t kUsualLinkBytesPerSecond = 40'000'000'000;
+
 using Devices = std::vector<std::unique_ptr<Device>>;
 
 // One device per rank, from device.ordinal on. `auto` is decided by the first.
@@ -57,8 +60,11 @@ absl::StatusOr<std::unique_ptr<Executor>> make_executor(const EngineConfig& conf
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> start_engine(const EngineConfig& config) {
-  DHS_ASSIGN_OR_RETURN(const EnginePlan plan, make_plan(config));
+  DHS_ASSIGN_OR_RETURN(EnginePlan plan, make_plan(config));
   DHS_ASSIGN_OR_RETURN(Devices devices, open_devices(config));
+  if (plan.capacity.link_bytes_per_s == 0 && devices.front()->kind() == BackendKind::kCuda) {
+    plan.capacity.link_bytes_per_s = kUsualLinkBytesPerSecond;
+  }
   std::vector<std::unique_ptr<KvManager>> kv;
   for (int holder = 0; holder < num_holders(config.parallel); ++holder) {
     kv.push_back(std::make_unique<KvManager>(plan.geometry, plan.capacity, config.residency));

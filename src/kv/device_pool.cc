@@ -5,6 +5,14 @@
 #include <utility>
 
 namespace dhs {
+namespace {
+
+// A pool's worth of chunks changes groups in no fewer steps.
+constexpr int64_t kStepsToEvenOut = 1024;
+// How much fuller for its weight the group that gives must stay.
+constexpr double kWorthEvening = 1.1;
+
+}  // namespace
 
 DevicePool::DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
                        const ResidencyConfig& residency)
@@ -14,7 +22,8 @@ DevicePool::DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
       residency_(residency),
       items_(capacity.num_chunks,
              static_cast<int32_t>(geometry.index_items_per_chunk(capacity.chunk_bytes))),
-      rows_(geometry.groups.size()) {
+      rows_(geometry.groups.size()),
+      weights_(geometry.groups.size(), 1.0) {
   for (int32_t i = num_chunks_ - 1; i >= 0; --i) free_.emplace_back(i);
 }
 
@@ -122,19 +131,34 @@ void DevicePool::grow_index() {
   moves_.push_back({ChunkMove::Kind::kGrowIndex, 0, segment, chunk});
 }
 
-// The group that holds the most rows beyond `rows` required ones; -1 when none holds a spare chunk.
-int DevicePool::most_surplus_group(int64_t rows) const {
-  int best = -1;
-  int64_t best_rows = 0;
+double DevicePool::fill(int group, int64_t chunks) const {
+  const int64_t rows = chunks * geometry_.records_per_chunk(group, chunk_bytes_);
+  return static_cast<double>(rows) / weights_[group];
+}
+
+// Of the groups that hold a chunk more than `rows` required ones, the one that without it holds
+// most for its weight; -1 when there is none.
+int DevicePool::fullest_group(int64_t rows) const {
+  int fullest = -1;
   for (int g = 0; g < num_groups(); ++g) {
-    const int64_t spare = num_row_chunks(g) - chunks_of_rows(g, rows);
-    const int64_t spare_rows = spare * geometry_.records_per_chunk(g, chunk_bytes_);
-    if (spare > 0 && spare_rows > best_rows) {
-      best = g;
-      best_rows = spare_rows;
+    if (num_row_chunks(g) <= chunks_of_rows(g, rows)) continue;
+    const double left = fill(g, num_row_chunks(g) - 1);
+    if (fullest < 0 || left > fill(fullest, num_row_chunks(fullest) - 1)) fullest = g;
+  }
+  return fullest;
+}
+
+// Of the groups that can use a chunk more, the one that holds least for its weight; -1 when there
+// is none.
+int DevicePool::emptiest_group() const {
+  int emptiest = -1;
+  for (int g = 0; g < num_groups(); ++g) {
+    if (num_row_chunks(g) >= target_chunks(g)) continue;
+    if (emptiest < 0 || fill(g, num_row_chunks(g)) < fill(emptiest, num_row_chunks(emptiest))) {
+      emptiest = g;
     }
   }
-  return best;
+  return emptiest;
 }
 
 // Releases optional residency until `num_free_wanted` chunks are free beside what `rows` require.
@@ -147,9 +171,10 @@ void DevicePool::shrink_to(int64_t rows, int64_t num_free_wanted) {
     return missing;
   };
   while (num_missing() > 0) {
-    const int group = most_surplus_group(rows);
+    const int group = fullest_group(rows);
     DHS_CHECK(group >= 0, "required memory exceeds the chunk pool");
     release_rows(group);
+    is_pressed_ = true;
   }
 }
 
@@ -162,24 +187,39 @@ int64_t DevicePool::target_chunks(int group) const {
   return chunks_of_rows(group, rows);
 }
 
-// Spare chunks go to the group with the fewest rows that can use one.
-void DevicePool::grow_optional() {
-  while (!free_.empty()) {
-    int poorest = -1;
-    int64_t fewest_rows = INT64_MAX;
-    for (int g = 0; g < num_groups(); ++g) {
-      const int64_t rows = num_row_chunks(g) * geometry_.records_per_chunk(g, chunk_bytes_);
-      if (num_row_chunks(g) < target_chunks(g) && rows < fewest_rows) {
-        poorest = g;
-        fewest_rows = rows;
-      }
-    }
-    if (poorest < 0) return;
-    grow_rows(poorest);
+// Gives optional residency up until so many chunks are free, or none is left.
+void DevicePool::keep_free(int64_t num_chunks) {
+  while (num_free() < num_chunks) {
+    const int group = fullest_group(required_rows());
+    if (group < 0) return;
+    release_rows(group);
   }
 }
 
-std::vector<ChunkMove> DevicePool::rebalance() {
+void DevicePool::grow_optional(const Policy& policy) {
+  const int64_t most = std::min(policy.growth_chunks, num_free() - 2 * policy.headroom_chunks);
+  for (int64_t i = 0; i < most; ++i) {
+    const int group = emptiest_group();
+    if (group < 0) return;
+    grow_rows(group);
+  }
+}
+
+// Moves chunks between groups whose weights have changed: few a step, and only where it matters.
+void DevicePool::even_out() {
+  const int64_t most = std::max<int64_t>(1, num_chunks_ / kStepsToEvenOut);
+  for (int64_t i = 0; i < most; ++i) {
+    const int from = fullest_group(required_rows());
+    const int to = emptiest_group();
+    if (from < 0 || to < 0 || from == to) return;
+    const double left = fill(from, num_row_chunks(from) - 1);
+    if (left < kWorthEvening * fill(to, num_row_chunks(to) + 1)) return;
+    release_rows(from);
+    grow_rows(to);
+  }
+}
+
+std::vector<ChunkMove> DevicePool::rebalance(const Policy& policy) {
   for (int g = 0; g < num_groups(); ++g) {
     while (num_row_chunks(g) > target_chunks(g)) release_rows(g);
   }
@@ -187,7 +227,12 @@ std::vector<ChunkMove> DevicePool::rebalance() {
   for (int g = 0; g < num_groups(); ++g) {
     while (num_row_chunks(g) < chunks_of_rows(g, required_rows())) grow_rows(g);
   }
-  if (residency_.mode == ResidencyMode::kAdaptive) grow_optional();
+  if (residency_.mode == ResidencyMode::kAdaptive) {
+    weights_.assign(policy.weights.begin(), policy.weights.end());
+    if (num_free() < policy.headroom_chunks) keep_free(2 * policy.headroom_chunks);
+    grow_optional(policy);
+    if (policy.growth_chunks > 0) even_out();
+  }
   return std::exchange(moves_, {});
 }
 

@@ -4,7 +4,9 @@
 // promises them. The rest is optional residency in adaptive mode, otherwise free.
 #pragma once
 
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dhisparse/config.h"
@@ -43,8 +45,17 @@ class DevicePool {
   IndexItems::Held hold_item(HostBlockId block) { return items_.hold(block); }
   void release_item(HostBlockId block);
 
+  // How optional residency is to be (residency_controller.h).
+  struct Policy {
+    int64_t headroom_chunks = 0;
+    int64_t growth_chunks = INT64_MAX;
+    std::span<const double> weights;  // by group
+  };
   // Moves chunks towards their targets; every move since the last call, in order.
-  std::vector<ChunkMove> rebalance();
+  std::vector<ChunkMove> rebalance(const Policy& policy);
+  // Whether a requirement has taken optional residency back since the last call.
+  bool take_pressed() { return std::exchange(is_pressed_, false); }
+  int64_t num_required() const { return num_chunks_ - num_optional(); }
 
   int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
   int64_t num_row_chunks(int group) const { return static_cast<int64_t>(rows_[group].size()); }
@@ -58,13 +69,18 @@ class DevicePool {
   int64_t chunks_of_rows(int group, int64_t rows) const;
   int64_t chunks_of_all_rows(int64_t rows) const;
   int64_t target_chunks(int group) const;
-  int most_surplus_group(int64_t rows) const;
+  // Rows that so many chunks hold, in proportion to the group's weight.
+  double fill(int group, int64_t chunks) const;
+  int fullest_group(int64_t rows) const;
+  int emptiest_group() const;
   ChunkId take_free();
   void grow_rows(int group);
   void release_rows(int group);
   void grow_index();
   void shrink_to(int64_t rows, int64_t num_free_wanted);
-  void grow_optional();
+  void keep_free(int64_t num_chunks);
+  void grow_optional(const Policy& policy);
+  void even_out();
 
   const KvGeometry& geometry_;
   const int32_t num_chunks_;
@@ -74,7 +90,9 @@ class DevicePool {
   std::vector<ChunkId> free_;
   std::vector<std::vector<ChunkId>> rows_;  // per group, by segment
   std::vector<ChunkMove> moves_;
-  int64_t own_rows_ = 0;  // of all requests, the same number in every group
+  std::vector<double> weights_;  // by group
+  int64_t own_rows_ = 0;         // of all requests, the same number in every group
+  bool is_pressed_ = false;
 };
 
 }  // namespace dhs

@@ -4,6 +4,7 @@
 #include "dhisparse/kv.h"
 #include "kv/device_pool.h"
 #include "kv/host_blocks.h"
+#include "kv/residency_controller.h"
 
 namespace dhs {
 namespace {
@@ -73,7 +74,8 @@ KvManager::KvManager(KvGeometry geometry, KvCapacity capacity, ResidencyConfig r
       capacity_(capacity),
       residency_(residency),
       host_(std::make_unique<HostBlocks>(capacity.num_host_blocks)),
-      device_(std::make_unique<DevicePool>(geometry_, capacity_, residency_)) {}
+      device_(std::make_unique<DevicePool>(geometry_, capacity_, residency_)),
+      controller_(std::make_unique<ResidencyController>(geometry_, capacity_, residency_)) {}
 
 KvManager::~KvManager() = default;
 
@@ -279,7 +281,16 @@ void KvManager::publish(SequenceMemory& memory, std::span<const TokenId> durable
 
 // ---- Orders and reports -------------------------------------------------------------------------
 
-std::vector<ChunkMove> KvManager::rebalance() { return device_->rebalance(); }
+void KvManager::observe(std::span<const GroupTraffic> groups, absl::Duration elapsed) {
+  controller_->observe(groups, elapsed);
+}
+
+std::vector<ChunkMove> KvManager::rebalance(absl::Time now) {
+  controller_->begin_step(now, device_->num_required(), device_->take_pressed());
+  return device_->rebalance({.headroom_chunks = controller_->headroom_chunks(),
+                             .growth_chunks = controller_->growth_chunks(),
+                             .weights = controller_->weights()});
+}
 
 std::vector<HostBlockId> KvManager::take_retired_blocks() { return host_->take_retired(); }
 

@@ -10,6 +10,7 @@ namespace dhs {
 StepPlan Scheduler::plan(absl::Time now, std::vector<RequestUpdate>& updates) {
   DHS_CHECK(num_steps_ - num_committed_steps_ <= 1, num_steps_ - num_committed_steps_,
             " steps are planned and not committed");
+  now_ = now;
   end_expired(now, updates);
   park_paused();
   cover_running();
@@ -27,7 +28,7 @@ RankPlan Scheduler::plan_rank(int rank) {
   add_decodes(rank, plan);
   add_prompt_chunks(rank, plan);
   plan.retired_blocks = kv_[rank]->take_retired_blocks();
-  plan.chunk_moves = kv_[rank]->rebalance();
+  plan.chunk_moves = kv_[rank]->rebalance(now_);
   plan.restores = kv_[rank]->take_restores();
   return plan;
 }

@@ -147,6 +147,7 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result,
             num_sequences, " sequences");
   ++num_committed_steps_;
   learn_cost(plan, result.elapsed);
+  learn_traffic(plan, result);
   auto next_result = result.sequences.begin();
   for (const RankPlan& rank : plan.ranks) {
     for (const SequenceWork& work : rank.work) commit_work(work, *next_result++, updates);
@@ -165,6 +166,19 @@ void Scheduler::learn_cost(const StepPlan& plan, absl::Duration elapsed) {
     prompt_tokens = std::max(prompt_tokens, tokens);
   }
   step_cost_.observe(num_decodes, prompt_tokens, elapsed);
+}
+
+void Scheduler::learn_traffic(const StepPlan& plan, const StepResult& result) {
+  if (result.traffic.empty()) return;
+  DHS_CHECK(result.traffic.size() == kv_.size(), "traffic of ", result.traffic.size(), " ranks");
+  for (size_t rank = 0; rank < kv_.size(); ++rank) {
+    const std::vector<SequenceWork>& work = plan.ranks[rank].work;
+    const bool is_decode =
+        !work.empty() && std::all_of(work.begin(), work.end(), [](const SequenceWork& item) {
+          return item.num_prompt_tokens == 0;
+        });
+    if (is_decode) kv_[rank]->observe(result.traffic[rank], result.elapsed);
+  }
 }
 
 void Scheduler::abandon(const StepPlan& plan) {

@@ -152,7 +152,8 @@ absl::StatusOr<Capacity> plan_capacity(const SimConfig& config) {
   capacity.memory = {
       .num_host_blocks = static_cast<int32_t>(std::min(host_blocks, most_requests * blocks_each)),
       .num_chunks = static_cast<int32_t>(summary.num_chunks),
-      .chunk_bytes = config.deployment.chunk_bytes};
+      .chunk_bytes = config.deployment.chunk_bytes,
+      .link_bytes_per_s = std::llround(CostModel(config).link_bandwidth())};
   if (summary.host_requests < 1) {
     return absl::ResourceExhaustedError(
         absl::StrCat("hardware.host (", config.hardware.host_bytes, ") holds no request of ",

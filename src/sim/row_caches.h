@@ -49,6 +49,9 @@ class RowCaches {
   // Makes rows resident without a fetch, as used later than all before.
   void fill(int group, std::span<const int64_t> host_rows);
   int64_t num_slots(int group) const { return caches_[group].head.num_live; }
+  int64_t num_resident(int group) const {
+    return caches_[group].head.num_live - caches_[group].head.num_free;
+  }
 
   // The first violated invariant, or empty. O(host rows).
   std::string check_invariants() const;

@@ -200,6 +200,11 @@ StepResult SimExecutor::execute(const RankPlan& plan) {
        .fetched_rows = latest_.fetched_rows,
        .is_verify = latest_.num_rows > latest_.num_decodes});
   result.elapsed = absl::Seconds(latest_.times.total());
+  std::vector<GroupTraffic>& traffic = result.traffic.emplace_back();
+  for (int group = 0; group < config_.run.sampled_groups; ++group) {
+    traffic.push_back({.rows_missed = caches_.counts_of_groups()[group].missed,
+                       .rows_resident = caches_.num_resident(group)});
+  }
   return result;
 }
 

@@ -153,6 +153,7 @@ void KvStore::gather(int group, int64_t first_byte, Stream stream) {
                  .num_orders = &num_orders_(0),
                  .first_byte = first_byte},
                 stream);
+  device_.cross_link(&num_orders_(0), geometry_.groups[group].record_bytes - first_byte, stream);
 }
 
 void KvStore::select(int group, TensorView<const int32_t, 2> selection) {

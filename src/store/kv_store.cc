@@ -195,6 +195,7 @@ void KvStore::restore(std::span<const BlockRestore> restores) {
                  .orders = view<const FetchOrder>(restore_orders_.data, count),
                  .num_orders = &num_orders_(2)},
                 stream_);
+  device_.cross_link(&num_orders_(2), geometry_.index_item_bytes, stream_);
 }
 
 void KvStore::release_rows(const ChunkMove& move) {

@@ -34,11 +34,12 @@ class LoadConfig : public testing::Test {
 constexpr const char* kEveryKey = R"(schema_version: 1
 model: {path: /models/glm, name: glm, max_context: 131072}
 device: {backend: cpu, memory: 1GiB, chunk: 4MiB, threads: 3, ordinal: 2, scratch: 32MiB,
-         gemm: library}
+         gemm: library, link_bandwidth: 45GB, link_latency: 5us, emulate_link: true}
 parallel: {ranks: 4, mode: data}
 host: {pool: 1.5GiB}
 kv: {row_format: fp8, index_format: f32, prefix_cache: false}
-residency: {mode: resident, fixed_rows_per_request: 6144}
+residency: {mode: resident, fixed_rows_per_request: 6144, headroom_steps: 5, grow_delay: 3s,
+            grow_link_share: 0.25, grow_worth: 0}
 scheduler:
   max_running: 8
   max_batched_tokens: 256
@@ -75,6 +76,9 @@ void expect_memory_keys(const EngineConfig& c) {
   EXPECT_EQ(c.device.ordinal, 2);
   EXPECT_EQ(c.device.scratch_bytes, int64_t{32} << 20);
   EXPECT_EQ(c.device.gemm, GemmProvider::kLibrary);
+  EXPECT_EQ(c.device.link_bandwidth, 45000000000);
+  EXPECT_EQ(c.device.link_latency, absl::Microseconds(5));
+  EXPECT_TRUE(c.device.emulate_link);
   EXPECT_EQ(c.parallel.num_ranks, 4);
   EXPECT_EQ(c.parallel.mode, ParallelMode::kData);
   EXPECT_EQ(c.host.pool_bytes, int64_t{3} << 29);
@@ -82,6 +86,10 @@ void expect_memory_keys(const EngineConfig& c) {
   EXPECT_EQ(c.kv.index_format, RowFormat::kF32);
   EXPECT_EQ(c.residency.mode, ResidencyMode::kResident);
   EXPECT_EQ(c.residency.fixed_rows_per_request, 6144);
+  EXPECT_EQ(c.residency.headroom_steps, 5);
+  EXPECT_EQ(c.residency.grow_delay, absl::Seconds(3));
+  EXPECT_EQ(c.residency.grow_link_share, 0.25);
+  EXPECT_EQ(c.residency.grow_worth, 0);
 }
 
 void expect_serving_keys(const EngineConfig& c) {

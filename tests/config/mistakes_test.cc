@@ -152,6 +152,31 @@ TEST(Mistakes, explains_a_wrong_size) {
                               "MB, GB, TB, KiB, MiB, GiB or TiB, such as 64MiB");
 }
 
+TEST(Mistakes, explains_a_wrong_fraction) {
+  const auto error = [](const std::string& value) {
+    return errors_after_head("residency: {grow_worth: " + value + "}\n");
+  };
+  const std::string place = "a.yaml:4:25: residency.grow_worth: ";
+  const std::string remedy = "; write a number from 0 to 1";
+  EXPECT_EQ(error("-0.1"), place + "-0.1 is below the minimum of 0" + remedy);
+  EXPECT_EQ(error("1.01"), place + "1.01 is above the maximum of 1" + remedy);
+  for (const char* value : {"1%", "nan", "inf", "half", "0.3.1"}) {
+    EXPECT_EQ(error(value), place + "'" + value + "' is not a number" + remedy);
+  }
+  EXPECT_EQ(error("'0.3'"), place + "'0.3' is quoted text" + remedy + " without quotes");
+}
+
+TEST(Mistakes, a_link_is_emulated_on_the_cpu_and_with_a_bandwidth) {
+  EXPECT_EQ(errors_after_head("device:\n  emulate_link: true\n"),
+            "a.yaml:5:3: device.emulate_link: device.emulate_link is true and "
+            "device.link_bandwidth is not given; set it to the bytes a second of the link");
+  EXPECT_EQ(errors_after_head("device:\n  emulate_link: true\n  backend: cuda\n"
+                              "  link_bandwidth: 1GB\n"),
+            "a.yaml:5:3: device.emulate_link: device.emulate_link is true and device.backend is "
+            "cuda, which has a link of its own; set device.backend to cpu, or device.emulate_link "
+            "to false");
+}
+
 TEST(Mistakes, explains_a_wrong_duration) {
   EXPECT_EQ(errors_after_head("limits: {max_request_time: 10us}\n"),
             "a.yaml:4:28: limits.max_request_time: 10us is below the minimum of 1ms; write a "

@@ -1,3 +1,4 @@
+#include <absl/time/clock.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -128,6 +129,26 @@ TEST(OpenDevice, auto_takes_the_cpu_and_logs_why) {
   EXPECT_EQ((*device)->kind(), BackendKind::kCpu);
   EXPECT_THAT(log, HasSubstr("device.backend: auto: using the CPU: this program was built "
                              "without CUDA; use cpu or auto"));
+}
+
+TEST(CpuDevice, an_emulated_link_takes_its_latency_and_its_time_per_byte) {
+  const auto device = open_device({.backend = BackendKind::kCpu,
+                                   .num_threads = 2,
+                                   .link_bandwidth = 1'000'000,
+                                   .link_latency = absl::Microseconds(300),
+                                   .emulate_link = true});
+  ASSERT_TRUE(device.ok()) << device.status();
+  const int32_t none = 0, ten = 10;
+  (*device)->cross_link(&none, 100, {});
+  EXPECT_EQ((*device)->emulated_link_time(), absl::ZeroDuration());
+  const absl::Time begin = absl::Now();
+  (*device)->cross_link(&ten, 100, {});
+  EXPECT_GE(absl::Now() - begin, absl::Microseconds(1300));
+  EXPECT_EQ((*device)->emulated_link_time(), absl::Microseconds(1300));
+}
+
+TEST(CpuDevice, a_link_is_not_emulated_unless_it_is_asked_for) {
+  EXPECT_EQ(open_cpu()->emulated_link_time(), std::nullopt);
 }
 
 }  // namespace

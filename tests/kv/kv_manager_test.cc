@@ -20,7 +20,9 @@ KvGeometry small_geometry() {
 
 KvManager make_manager(ResidencyMode mode, int32_t num_blocks, int32_t num_chunks,
                        int64_t fixed_rows = 512) {
-  return KvManager(small_geometry(), {num_blocks, num_chunks, 64 << 10}, {mode, fixed_rows});
+  const ResidencyConfig config = {
+      .mode = mode, .fixed_rows_per_request = fixed_rows, .headroom_steps = 0};
+  return KvManager(small_geometry(), {num_blocks, num_chunks, 64 << 10}, config);
 }
 
 TEST(Geometry, a_host_block_holds_records_then_index_items_without_overlap) {

@@ -23,7 +23,7 @@ inline constexpr std::byte kCanary{0xa5};
 struct WorldShape {
   RowFormat row_format = RowFormat::kBf16;
   RowFormat index_format = RowFormat::kBf16;
-  ResidencyConfig residency;
+  ResidencyConfig residency = {.headroom_steps = 0, .grow_delay = absl::ZeroDuration()};
   int32_t num_host_blocks = 24;
   int32_t num_chunks = 64;
   int64_t chunk_bytes = 4096;

@@ -17,6 +17,7 @@ class SimulatedRowCache {
     int32_t num_requests = 1;
     int32_t rows_each = 0;  // a multiple of a host block
     int32_t num_slots = 0;
+    int32_t slots_per_segment = 0;  // 0: all slots are one, and live
   };
 
   explicit SimulatedRowCache(Shape shape)
@@ -28,8 +29,18 @@ class SimulatedRowCache {
         block_table_(slot_of_.size() / kHostBlockTokens) {
     for (size_t i = 0; i < block_table_.size(); ++i) block_table_[i] = static_cast<int32_t>(i);
     launch_reset_row_cache({state()}, {});
-    launch_add_segment({state()}, {});
+    if (shape_.slots_per_segment == 0) add_segment();
   }
+
+  void add_segment() { launch_add_segment({state()}, {}); }
+  void release_segment() {
+    std::vector<MoveOrder> moves(state().slots_per_segment);
+    int32_t num_moves = 0;
+    int64_t num_dropped = 0;
+    launch_release_segment({state(), view(moves.data(), moves.size()), &num_moves, &num_dropped},
+                           {});
+  }
+  int64_t num_resident() const { return head_.num_live - head_.num_free; }
 
   RowCacheState state() {
     return {view(slot_of_.data(), slot_of_.size()),
@@ -37,7 +48,7 @@ class SimulatedRowCache {
             view(last_used_.data(), last_used_.size()),
             view(free_ring_.data(), free_ring_.size()),
             &head_,
-            shape_.num_slots};
+            shape_.slots_per_segment == 0 ? shape_.num_slots : shape_.slots_per_segment};
   }
   int64_t host_row(int32_t request, int32_t position) const {
     return int64_t{request} * shape_.rows_each + position;
@@ -78,12 +89,6 @@ class SimulatedRowCache {
     params.counters = &counters;
     launch_resolve(params, {});
     return counters.missed;
-  }
-
-  // Passes since the row's last selection, as the next pass will see it; 0: not resident.
-  int64_t age(int64_t host_row) const {
-    const int32_t slot = slot_of_[host_row];
-    return slot == kAbsent ? 0 : int64_t{head_.tick} + 1 - last_used_[slot];
   }
 
   void check() { EXPECT_EQ(check_row_cache(state()), nullptr); }

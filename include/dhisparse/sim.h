@@ -58,16 +58,16 @@ struct RowCounts {
 struct SimMemory {
   int64_t weight_bytes = 0;
   int64_t draft_weight_bytes = 0;
-  int64_t draft_kv_bytes = 0;     // reserved for draft_requests
+  int64_t draft_kv_bytes = 0;  // reserved for draft_requests
   int64_t draft_requests = 0;
-  int64_t pool_bytes = 0;         // chunks
+  int64_t pool_bytes = 0;  // chunks
   int64_t num_chunks = 0;
   int64_t host_block_bytes = 0;
-  int64_t host_requests = 0;      // that the host tier holds
-  int64_t decode_rows = 0;        // of a group that a decode step wants at once
+  int64_t host_requests = 0;  // that the host tier holds
+  int64_t decode_rows = 0;    // of a group that a decode step wants at once
 };
 
-struct SimPoint {  // of the time series: series_steps steps
+struct SimPoint {          // of the time series: series_steps steps
   int64_t first_step = 0;  // counted from the first measured one
   double time = 0;         // seconds since the first measured step, at its end
   int64_t concurrency = 0;
@@ -75,7 +75,7 @@ struct SimPoint {  // of the time series: series_steps steps
   int64_t waiting = 0;
   int64_t chunks_free = 0;
   int64_t chunks_index = 0;
-  int64_t cached_rows = 0;  // slots with memory, per sampled group
+  int64_t cached_rows = 0;      // slots with memory, per sampled group
   int64_t chunks_released = 0;  // by row caches, within these steps
   double step_time = 0;
   RowCounts rows;

@@ -27,8 +27,8 @@
 //                            longest ago. Again the curve stays.
 // Rejected positions (drafts) are steps of the same process; what they touched stays touched.
 //
-// Everything is a function of (profile, seed, calls): random numbers are counted (counter_random.h),
-// and only operations that IEEE 754 defines to the bit are used. Not shared between threads.
+// Everything is a function of (profile, seed, calls): random numbers are counted, and only
+// operations that IEEE 754 defines to the bit are used. Not shared between threads.
 #pragma once
 
 #include <absl/status/status.h>

@@ -68,7 +68,8 @@ template <class F, class Read, class Show>
 KeyOf<typename F::Config> make_key(std::string name, std::string accepts, F field, Read read,
                                    Show show) {
   using Config = typename F::Config;
-  KeyOf<Config> key{.name = std::move(name), .accepts = std::move(accepts), .parse = {}, .print = {}};
+  KeyOf<Config> key{
+      .name = std::move(name), .accepts = std::move(accepts), .parse = {}, .print = {}};
   key.parse = [field, read](const KeyInput& input, Config& config) {
     auto value = read(input);
     if (!value.ok()) return value.status();
@@ -138,7 +139,8 @@ KeyOf<typename F::Config> host_port_key(std::string name, F field) {
 
 // One name of `choices`; the field gets the value beside it.
 template <class F, class T>
-KeyOf<typename F::Config> choice_key(std::string name, F field, std::vector<std::pair<std::string, T>> choices) {
+KeyOf<typename F::Config> choice_key(std::string name, F field,
+                                     std::vector<std::pair<std::string, T>> choices) {
   std::vector<std::string> names;
   names.reserve(choices.size());
   for (const auto& choice : choices) names.push_back(choice.first);

@@ -93,13 +93,12 @@ absl::StatusOr<SimChanges> parse_changes(const KeyInput& input) {
     SimWorkload::Change change;
     if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &change.step) ||
         !absl::SimpleAtoi(parts[1], &change.concurrency)) {
-      return absl::InvalidArgumentError(absl::StrCat(quote(to_std(word)),
-                                                     " is not step:concurrency; write ",
-                                                     kAcceptsChanges));
+      return absl::InvalidArgumentError(
+          absl::StrCat(quote(to_std(word)), " is not step:concurrency; write ", kAcceptsChanges));
     }
     if (change.concurrency < 1 || change.concurrency > kMaxConcurrency) {
-      return absl::InvalidArgumentError(absl::StrCat("a concurrency of ", change.concurrency,
-                                                     "; write 1 to ", kMaxConcurrency));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a concurrency of ", change.concurrency, "; write 1 to ", kMaxConcurrency));
     }
     if (change.step < (changes.empty() ? 0 : changes.back().step + 1)) {
       return absl::InvalidArgumentError(
@@ -111,13 +110,12 @@ absl::StatusOr<SimChanges> parse_changes(const KeyInput& input) {
 }
 
 std::string print_changes(const SimChanges& changes) {
-  return absl::StrCat(
-      "\"",
-      absl::StrJoin(changes, " ",
-                    [](std::string* out, const SimWorkload::Change& change) {
-                      absl::StrAppend(out, change.step, ":", change.concurrency);
-                    }),
-      "\"");
+  return absl::StrCat("\"",
+                      absl::StrJoin(changes, " ",
+                                    [](std::string* out, const SimWorkload::Change& change) {
+                                      absl::StrAppend(out, change.step, ":", change.concurrency);
+                                    }),
+                      "\"");
 }
 
 std::vector<ConfigValue> config_values(const SimConfig& config) {

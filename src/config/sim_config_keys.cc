@@ -36,8 +36,8 @@ Keys hardware_keys() {
       number_key("hardware.link_bandwidth_1152", Field{kHardware, &H::link_bandwidth_1152}, kRate),
       size_key("hardware.host", Field{kHardware, &H::host_bytes}, {.min = 1, .max = kMaxBytes}),
   });
-  keys.push_back(number_key("hardware.exchange_bandwidth",
-                            Field{kHardware, &H::exchange_bandwidth}, kRate));
+  keys.push_back(
+      number_key("hardware.exchange_bandwidth", Field{kHardware, &H::exchange_bandwidth}, kRate));
   return keys;
 }
 
@@ -131,7 +131,8 @@ Keys locality_keys() {
   constexpr auto kLocality = &SimConfig::locality;
   using L = SimLocalityConfig;
   const std::vector<std::pair<std::string, SimLocality>> regimes = {
-      {"close", SimLocality::kClose}, {"wide", SimLocality::kWide},
+      {"close", SimLocality::kClose},
+      {"wide", SimLocality::kWide},
       {"custom", SimLocality::kCustom}};
   return {
       choice_key("locality.regime", Field{kLocality, &L::regime}, regimes),
@@ -176,8 +177,8 @@ Keys run_keys() {
       bool_key("run.warm", Field{kRun, &R::warm}),
       integer_key("run.series_steps", Field{kRun, &R::series_steps}, {0, 1 << 30}),
       integer_key("run.seed", Field{kRun, &R::seed}, {0, INT64_MAX}),
-      integer_key("scheduler.max_running",
-                  Field{&SimConfig::scheduler, &SimScheduler::max_running}, {1, 65536}),
+      integer_key("scheduler.max_running", Field{&SimConfig::scheduler, &SimScheduler::max_running},
+                  {1, 65536}),
   };
 }
 

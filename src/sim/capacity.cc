@@ -81,11 +81,10 @@ int64_t most_offered_on_rank(const SimConfig& config) {
 KvGeometry make_sampled_geometry(const SimConfig& config) {
   const SimModel& model = config.model;
   const int64_t num_groups = config.run.sampled_groups;
-  const auto record_bytes =
-      static_cast<int64_t>(std::llround(model.rows_per_token * static_cast<double>(model.row_bytes)));
-  const auto item_bytes = static_cast<int64_t>(
-      std::llround(model.index_rows_per_token *
-                   static_cast<double>(model.index_row_bytes * kHostBlockTokens)));
+  const auto record_bytes = static_cast<int64_t>(
+      std::llround(model.rows_per_token * static_cast<double>(model.row_bytes)));
+  const auto item_bytes = static_cast<int64_t>(std::llround(
+      model.index_rows_per_token * static_cast<double>(model.index_row_bytes * kHostBlockTokens)));
   KvGeometry geometry;
   geometry.top_k = static_cast<int32_t>(model.top_k);
   geometry.decode_rows = decode_rows(config);

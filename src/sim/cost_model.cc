@@ -57,11 +57,10 @@ double CostModel::gemm_time(const StepLoad& load) const {
   const auto chosen = static_cast<double>(model.experts_per_token);
   const auto moe_layers = static_cast<double>(model.moe_layers);
   const double active = experts * (1 - std::pow(1 - chosen / experts, load.all_query_rows));
-  const double bytes =
-      model.dense_parameters * deployment.dense_weight_bytes +
-      model.head_parameters * deployment.head_weight_bytes / deployment.num_gpus +
-      active / deployment.num_gpus * model.expert_parameters * moe_layers *
-          deployment.expert_weight_bytes;
+  const double bytes = model.dense_parameters * deployment.dense_weight_bytes +
+                       model.head_parameters * deployment.head_weight_bytes / deployment.num_gpus +
+                       active / deployment.num_gpus * model.expert_parameters * moe_layers *
+                           deployment.expert_weight_bytes;
   const double dense = 2 * (model.dense_parameters + model.head_parameters) * load.query_rows;
   const double expert = 2 * model.expert_parameters * moe_layers * chosen * load.query_rows *
                         config_.cost.expert_imbalance;
@@ -75,8 +74,8 @@ double CostModel::gemm_time(const StepLoad& load) const {
 double CostModel::index_time(const StepLoad& load) const {
   const SimModel& model = config_.model;
   const double bytes = load.scanned_rows * static_cast<double>(model.index_row_bytes);
-  const double flops = load.scored_rows * 2 *
-                       static_cast<double>(model.index_heads * model.index_head_dim);
+  const double flops =
+      load.scored_rows * 2 * static_cast<double>(model.index_heads * model.index_head_dim);
   return std::max(bytes / (config_.hardware.hbm_bandwidth * config_.cost.index_bandwidth),
                   flops / (config_.hardware.fp8_flops * config_.cost.index));
 }

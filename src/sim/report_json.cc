@@ -8,14 +8,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json times_json(const StepTimes& times) {
-  return {{"gemm", times.gemm},         {"index", times.index},
-          {"top_k", times.top_k},       {"attention", times.attention},
-          {"exchange", times.exchange}, {"fetch", times.fetch},
-          {"draft", times.draft},       {"fixed", times.fixed}};
+  return {{"gemm", times.gemm},           {"index", times.index},       {"top_k", times.top_k},
+          {"attention", times.attention}, {"exchange", times.exchange}, {"fetch", times.fetch},
+          {"draft", times.draft},         {"fixed", times.fixed}};
 }
 
 Json rows_json(const RowCounts& rows) {
-  return {{"selected", rows.selected}, {"needed", rows.needed}, {"missed", rows.missed},
+  return {{"selected", rows.selected},
+          {"needed", rows.needed},
+          {"missed", rows.missed},
           {"evicted", rows.evicted}};
 }
 

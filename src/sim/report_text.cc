@@ -18,10 +18,9 @@ std::string head(const SimReport& report) {
   return absl::StrFormat(
       "simulated  %s on %d x %s, context %d, concurrency %d\n"
       "           %s, seed %d, %d of %d index groups sampled, %d steps after %d\n",
-      config.model.name, config.deployment.num_gpus, config.hardware.name,
-      config.workload.context, config.workload.concurrency, draft, config.run.seed,
-      config.run.sampled_groups, config.model.index_groups, report.steps,
-      config.run.warmup_steps);
+      config.model.name, config.deployment.num_gpus, config.hardware.name, config.workload.context,
+      config.workload.concurrency, draft, config.run.seed, config.run.sampled_groups,
+      config.model.index_groups, report.steps, config.run.warmup_steps);
 }
 
 std::string parts(const StepTimes& times) {
@@ -36,14 +35,16 @@ std::string parts(const StepTimes& times) {
 
 std::string report_text(const SimReport& report) {
   std::string text = head(report);
-  absl::StrAppendFormat(&text, "output     %.1f tokens/s per GPU, %.2f tokens per step and request\n",
+  absl::StrAppendFormat(&text,
+                        "output     %.1f tokens/s per GPU, %.2f tokens per step and request\n",
                         report.output_tokens_per_s_per_gpu, report.acceptance_length);
   absl::StrAppendFormat(&text, "TPOT       mean %.2f, p50 %.2f, p99 %.2f ms; step %.2f ms\n",
                         report.tpot_mean * kMs, report.tpot_p50 * kMs, report.tpot_p99 * kMs,
                         report.step_time * kMs);
   text += parts(report.times);
   absl::StrAppendFormat(
-      &text, "rows       host-fetch fraction %.2f %% (%.2f %% of all selected), %.0f fetched a step\n",
+      &text,
+      "rows       host-fetch fraction %.2f %% (%.2f %% of all selected), %.0f fetched a step\n",
       report.rows.fetch_fraction() * 100, report.rows.missed_per_selected() * 100,
       report.fetched_rows_per_step);
   absl::StrAppendFormat(

@@ -85,9 +85,8 @@ std::vector<RowCaches::Tile> RowCaches::tiles(const StepRows& rows, int group) {
       int64_t num_new = 0;
       for (int32_t position : rows.selected(row, group)) {
         if (position < 0) continue;
-        const int64_t host_row =
-            int64_t{blocks[position / kHostBlockTokens]} * kHostBlockTokens +
-            position % kHostBlockTokens;
+        const int64_t host_row = int64_t{blocks[position / kHostBlockTokens]} * kHostBlockTokens +
+                                 position % kHostBlockTokens;
         num_new += tile_of_host_row_[host_row] != num_tiles_ ? 1 : 0;
         tile_of_host_row_[host_row] = num_tiles_;
       }
@@ -142,12 +141,12 @@ void RowCaches::run(const StepRows& rows) {
     const std::vector<Tile> cut = tiles(rows, group);
     ResolveCounters counters;
     launch_begin_step({caches_[g].state}, {});
-    launch_claim({.cache = caches_[g].state,
-                  .host_rows = view<const int64_t>(rows.host_rows.data(), rows.host_rows.size()),
-                  .protect_in_next_pass =
-                      rows.num_rows() * (rows.top_k + 1) <= caches_[g].head.num_live,
-                  .counters = &counters},
-                 {});
+    launch_claim(
+        {.cache = caches_[g].state,
+         .host_rows = view<const int64_t>(rows.host_rows.data(), rows.host_rows.size()),
+         .protect_in_next_pass = rows.num_rows() * (rows.top_k + 1) <= caches_[g].head.num_live,
+         .counters = &counters},
+        {});
     for (const Tile& tile : cut) resolve(rows, group, tile, counters);
     counts_[g] = {.selected = counters.selected,
                   .needed = counters.hit + counters.missed,

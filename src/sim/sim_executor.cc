@@ -1,6 +1,7 @@
 #include "sim/sim_executor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "dhisparse/base.h"
@@ -10,7 +11,7 @@ namespace dhs::sim {
 namespace {
 
 constexpr uint64_t kAcceptance = 0x6472616674;  // what the random numbers are for
-constexpr uint64_t kMaxDrafts = 64;             // per step: their numbers do not overlap
+constexpr double kGoldenRatio = 0.6180339887498949;
 
 bool is_prompt(const SequenceWork& work) { return work.num_prompt_tokens > 0; }
 
@@ -24,8 +25,8 @@ int64_t host_row_of(const SequenceMemory& memory, int64_t position) {
 std::vector<int32_t> latest_rows(const SelectionGenerator& generator,
                                  const SelectionProfile& profile, int group, int64_t count) {
   std::vector<int32_t> rows = generator.rows_by_recency(group);
-  const int64_t num_fixed = std::min<int64_t>(generator.num_tokens(),
-                                              profile.num_recent + profile.num_sinks);
+  const int64_t num_fixed =
+      std::min<int64_t>(generator.num_tokens(), profile.num_recent + profile.num_sinks);
   rows.resize(std::clamp<int64_t>(count - num_fixed, 0, std::ssize(rows)));
   std::reverse(rows.begin(), rows.end());
   for (int32_t i = 0; i < generator.num_tokens(); ++i) {
@@ -34,6 +35,18 @@ std::vector<int32_t> latest_rows(const SelectionGenerator& generator,
     rows.push_back(i);
   }
   return rows;
+}
+
+// Of every list the elements from `end` before its end on, at most so many.
+std::vector<int64_t> slice_of_all(const std::vector<std::vector<int64_t>>& lists, int64_t end,
+                                  int64_t count) {
+  std::vector<int64_t> slice;
+  for (const std::vector<int64_t>& list : lists) {
+    const int64_t first = std::max<int64_t>(0, std::ssize(list) - end);
+    const int64_t last = std::clamp<int64_t>(std::ssize(list) - end + count, 0, std::ssize(list));
+    if (first < last) slice.insert(slice.end(), list.begin() + first, list.begin() + last);
+  }
+  return slice;
 }
 
 }  // namespace
@@ -61,8 +74,7 @@ void SimExecutor::start_requests(const RankPlan& plan) {
   std::vector<const SequenceWork*> started;
   for (const SequenceWork& work : plan.work) {
     if (!is_prompt(work) || !work.wants_token) continue;
-    const auto num_tokens =
-        static_cast<int32_t>(work.first_position + std::ssize(work.tokens));
+    const auto num_tokens = static_cast<int32_t>(work.first_position + std::ssize(work.tokens));
     const uint64_t key = trace::derived_key(static_cast<uint64_t>(config_.run.seed), work.seed);
     requests_[work.request.value] = std::make_unique<Request>(
         Request{SelectionGenerator(model_, key, num_tokens), trace::derived_key(key, kAcceptance)});
@@ -75,31 +87,24 @@ void SimExecutor::start_requests(const RankPlan& plan) {
 }
 
 // Of every started request its latest rows, as many as its share of the slots; the rows of all by
-// turns, so that their ages are alike.
+// turns, aligned at the latest, so that their ages are alike.
 void SimExecutor::fill(const std::vector<const SequenceWork*>& started) {
-  const int64_t top_k = config_.model.top_k;
   const bool is_resident = config_.residency.mode == ResidencyMode::kResident;
   for (int group = 0; group < config_.run.sampled_groups; ++group) {
     const int64_t share = caches_.num_slots(group) / std::ssize(started);
-    std::vector<std::vector<int32_t>> rows;
+    std::vector<std::vector<int64_t>> rows;  // by request: host rows
     int64_t most = 0;
     for (const SequenceWork* work : started) {
       const SelectionGenerator& generator = requests_.at(work->request.value)->generator;
       const int64_t count = is_resident ? generator.num_tokens() : share;
-      rows.push_back(latest_rows(generator, model_.profile(), group, count));
-      most = std::max(most, std::ssize(rows.back()));
-    }
-    for (int64_t end = most; end > 0; end -= top_k) {
-      std::vector<int64_t> host_rows;
-      for (size_t i = 0; i < started.size(); ++i) {
-        // Aligned at the latest row.
-        const int64_t size = std::ssize(rows[i]);
-        for (int64_t j = std::max<int64_t>(0, size - end);
-             j < std::clamp<int64_t>(size - end + top_k, 0, size); ++j) {
-          host_rows.push_back(host_row_of(*started[i]->memory, rows[i][j]));
-        }
+      std::vector<int64_t>& host_rows = rows.emplace_back();
+      for (int32_t position : latest_rows(generator, model_.profile(), group, count)) {
+        host_rows.push_back(host_row_of(*work->memory, position));
       }
-      caches_.fill(group, host_rows);
+      most = std::max(most, std::ssize(host_rows));
+    }
+    for (int64_t end = most; end > 0; end -= config_.model.top_k) {
+      caches_.fill(group, slice_of_all(rows, end, config_.model.top_k));
     }
   }
 }
@@ -117,19 +122,25 @@ void SimExecutor::add_rows(const SequenceWork& work) {
     rows_.host_rows.push_back(host_row_of(*work.memory, work.first_position + i));
     const size_t offset = rows_.selection.size();
     rows_.selection.resize(offset + row_size);
-    request.generator.next(
-        view(rows_.selection.data() + offset, rows_.num_groups, rows_.top_k));
+    request.generator.next(view(rows_.selection.data() + offset, rows_.num_groups, rows_.top_k));
   }
   for (HostBlockId block : work.memory->blocks()) rows_.block_table.push_back(block.value);
   ++rows_.num_sequences;
   rows_.block_table.resize(rows_.num_sequences * rows_.max_num_blocks, 0);
 }
 
+// Accepting each draft with probability c after the one before it accepts j of them or more with
+// probability c^j. The numbers of a request's steps are spread evenly from a random start on: the
+// mean of a short run is near the expectation already.
 int64_t SimExecutor::num_accepted(Request& request, int64_t num_drafts) {
-  const uint64_t first = static_cast<uint64_t>(request.num_steps++) * kMaxDrafts;
+  const double start = trace::random_unit(request.key, 0);
+  double whole = 0;
+  const double drawn =
+      std::modf(start + static_cast<double>(request.num_steps++) * kGoldenRatio, &whole);
   int64_t accepted = 0;
-  while (accepted < num_drafts && trace::random_unit(request.key, first + accepted) <
-                                      config_.draft.acceptance) {
+  double reached = config_.draft.acceptance;
+  while (accepted < num_drafts && drawn < reached) {
+    reached *= config_.draft.acceptance;
     ++accepted;
   }
   return accepted;

@@ -1,5 +1,6 @@
 // The loop: offer requests, plan, execute, commit; and what is counted of it.
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <map>
 #include <utility>
@@ -129,7 +130,8 @@ void Simulation::note_updates(const std::vector<RequestUpdate>& updates) {
     if (step_ >= 0 && seconds > 0) {
       Speed& speed = speeds_[update.request.value];
       // A request's first token comes with its prompt, not with this step.
-      if (speed.num_tokens > 0 || update.tokens.size() > 1 || executor_.latest().num_admitted == 0) {
+      if (speed.num_tokens > 0 || update.tokens.size() > 1 ||
+          executor_.latest().num_admitted == 0) {
         speed.seconds += seconds;
         speed.num_tokens += std::ssize(update.tokens);
       }
@@ -175,8 +177,7 @@ void Simulation::measure() {
     slots += static_cast<double>(executor_.caches().num_slots(g));
     rows_of_group_[g].add(executor_.caches().counts_of_groups()[g]);
   }
-  rows_per_request_ +=
-      slots / config_.run.sampled_groups / static_cast<double>(latest.num_decodes);
+  rows_per_request_ += slots / config_.run.sampled_groups / static_cast<double>(latest.num_decodes);
 }
 
 void Simulation::add_to_series() {
@@ -257,9 +258,9 @@ absl::Status validate(const SimConfig& config) {
   DHS_ASSIGN_OR_RETURN(const sim::Capacity capacity, sim::plan_capacity(config));
   for (const GroupGeometry& group : capacity.geometry.groups) {
     if (group.record_bytes <= config.deployment.chunk_bytes) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "deployment.chunk (", config.deployment.chunk_bytes, ") holds no record of ",
-        group.record_bytes, " bytes; raise it or run.sampled_groups"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("deployment.chunk (", config.deployment.chunk_bytes, ") holds no record of ",
+                     group.record_bytes, " bytes; raise it or run.sampled_groups"));
   }
   return KvManager(capacity.geometry, capacity.memory, config.residency)
       .fits(config.workload.context + config.workload.output_tokens);

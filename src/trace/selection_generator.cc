@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "dhisparse/trace.h"
 #include "dhisparse/counter_random.h"
+#include "dhisparse/trace.h"
 #include "trace/group_rows.h"
 
 namespace dhs {

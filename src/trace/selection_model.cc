@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "dhisparse/trace.h"
 #include "dhisparse/counter_random.h"
+#include "dhisparse/trace.h"
 
 namespace dhs {
 namespace {

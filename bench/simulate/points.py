@@ -13,9 +13,9 @@ PROGRAM = ROOT / 'build/release/bin/dhisparse'
 CACHE = ROOT / 'build/simulate'
 
 # Work of a run: so many query rows are measured, and half as many warm the caches up before.
-MEASURED_ROWS = 8000
-STEPS = (40, 240)
-WARMUP_STEPS = (25, 60)
+MEASURED_ROWS = 3000
+STEPS = (30, 150)
+WARMUP_STEPS = (15, 40)
 
 CONFIGURATIONS = {
     'resident': {'residency.mode': 'resident'},

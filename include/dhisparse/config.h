@@ -66,6 +66,8 @@ struct ResidencyConfig {
   absl::Duration grow_delay = absl::Seconds(1);  // after a release that a requirement forced
   double grow_link_share = 0.3;                  // of what the link moves in a step
   double grow_worth = 0.01;                      // of a step, that fetching takes at least
+  std::string trace;                             // file to record selections in; empty: none
+  int64_t trace_limit_bytes = int64_t{1} << 30;  // that it may have, about
 };
 
 struct SchedulerConfig {

@@ -54,9 +54,11 @@ struct RankLoad {
   bool can_admit = false;       // the request in question
   int64_t optional_chunks = 0;  // that no running request requires
   int64_t num_running = 0;
+  int64_t cached_tokens = 0;  // of the request's prompt, where it is half of it or more
 };
-// The rank, of those that can admit the request, that would have the most optional memory per
-// running request with it; the lowest of equals. nullopt when none can.
+// The rank, of those that can admit the request, that has most of its prompt cached; of equals the
+// one that would have the most optional memory per running request with it, then the lowest.
+// nullopt when none can.
 std::optional<int> choose_rank(std::span<const RankLoad> ranks);
 
 // ---- The scheduler ------------------------------------------------------------------------------

@@ -17,12 +17,14 @@
 
 #include <absl/status/statusor.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "dhisparse/device.h"
 #include "dhisparse/kv.h"
+#include "dhisparse/query_rows.h"
 #include "dhisparse/tensor.h"
 #include "dhisparse/upload.h"
 #include "kernels/gather/gather.h"
@@ -30,35 +32,6 @@
 #include "kernels/resolve/resolve.h"
 
 namespace dhs {
-
-// Query rows of one step: rows of a sequence are consecutive and ascending in position. Rows at the
-// end may be padding: position -1, sequence 0. Device memory, but for the two host views.
-struct QueryRows {
-  TensorView<const int32_t, 1> sequence_of_row;  // [num_rows] rows of the tables below
-  TensorView<const int32_t, 1> positions;        // [num_rows]
-  TensorView<const int32_t, 2> block_table;      // [num_sequences, max_num_blocks] host blocks
-  TensorView<const int32_t, 2> item_table;       // [num_sequences, max_num_blocks] index items
-  std::span<const int32_t> host_sequence_of_row;
-  std::span<const int32_t> host_positions;
-  int64_t num_rows() const { return positions.sizes[0]; }
-  int64_t num_sequences() const { return block_table.sizes[0]; }
-};
-
-struct RowTile {  // query rows that are resolved and attended to together
-  int64_t first_row = 0;
-  int64_t num_rows = 0;
-};
-
-// Query rows [first_row, first_row + num_rows) of the step, and where their selected rows lie.
-struct SelectedRows {
-  int64_t first_row = 0;
-  TensorView<const int32_t, 2> slots;  // [num_rows, top_k], -1 padded
-  ChunkedItems records;
-  int64_t row_offset = 0;                // of the layer within a record
-  TensorView<const int32_t, 2> miss_of;  // from here on set when attention is to fetch misses
-  TensorView<const FetchOrder, 1> orders;
-  HostRecords host;
-};
 
 // Since start. A selection counts once; hits and misses count per resolve pass, later layers' too
 // when tiles took turns in the cache: they are real.
@@ -110,7 +83,9 @@ class KvStore {
 
   ChunkedItems index_items() const { return index_items_; }
 
-  // selection: [num_rows, top_k] positions, -1 padded.
+  // selection: [num_rows, top_k] positions, -1 padded. Whoever watches is shown it first.
+  using Watcher = std::function<void(int group, TensorView<const int32_t, 2> selection)>;
+  void watch_selections(Watcher watcher) { watcher_ = std::move(watcher); }
   void select(int group, TensorView<const int32_t, 2> selection);
   int num_tiles() const { return static_cast<int>(tiles_.size()); }
   SelectedRows selected(int layer, int tile);
@@ -189,6 +164,7 @@ class KvStore {
   TensorView<MoveOrder, 1> move_orders_;
   TensorView<int32_t, 1> num_orders_, retired_blocks_;  // [3]: fetches, moves, restores
   TensorView<const int32_t, 2> selection_;
+  Watcher watcher_;
   int selected_group_ = -1;
   bool is_fused_ = false;         // retrieval of this step
   ResolveCounters learned_;       // all groups, as of the latest report learned from

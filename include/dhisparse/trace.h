@@ -1,5 +1,6 @@
 // trace: which positions a model's index groups select, step by step: drawn from a model of their
-// locality, or recorded in a file and replayed. Caches and policies are judged on them.
+// locality, or recorded in a file and replayed (trace_file.h). Caches and policies are judged on
+// them.
 //
 // The model of locality. Per index group, the rows of a request form a stack by how recently they
 // were selected. A query row selects its last `num_recent` rows (itself among them), the first
@@ -32,13 +33,10 @@
 #pragma once
 
 #include <absl/status/status.h>
-#include <absl/status/statusor.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "dhisparse/base.h"
@@ -138,63 +136,6 @@ class SelectionGenerator {
   std::vector<trace::GroupRows> groups_;
   std::vector<int32_t> nominees_;
   std::vector<uint64_t> is_selected_;  // bitmap by position, clear between calls
-};
-
-// ---- Trace files --------------------------------------------------------------------------------
-
-// What one query row of one index group selected. docs/FORMATS.md has the bytes.
-struct TracedSelection {
-  RequestId request;
-  uint64_t step = 0;  // the engine's, or calls of next()
-  int32_t group = 0;
-  Position query = 0;               // of the query row
-  std::vector<Position> positions;  // ascending, distinct, <= query
-};
-
-struct TraceShape {
-  int32_t num_groups = 0;
-  int32_t top_k = 0;
-};
-
-// Writes a trace. Buffered; a file whose writer was not closed holds a prefix of what was appended.
-class TraceWriter {
- public:
-  static absl::StatusOr<TraceWriter> create(const std::string& path, TraceShape shape);
-
-  // INVALID_ARGUMENT when the selection breaks its contract; errors of the file system as they are.
-  absl::Status append(const TracedSelection& selection);
-  absl::Status close();
-
- private:
-  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-  TraceWriter(std::string path, TraceShape shape, File file);
-
-  std::string path_;
-  TraceShape shape_;
-  File file_;
-  std::string frame_;  // scratch
-};
-
-// Reads a trace. Damage is DATA_LOSS naming the file, the byte where the damaged part begins, what
-// is wrong and what to do.
-class TraceReader {
- public:
-  static absl::StatusOr<TraceReader> open(const std::string& path);
-
-  const TraceShape& shape() const { return shape_; }
-  // False at the end of the file; `selection` is then as it was. After damage it is unspecified.
-  absl::StatusOr<bool> next(TracedSelection& selection);
-
- private:
-  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-  TraceReader(std::string path, File file);
-  absl::StatusOr<size_t> read(std::string& bytes, size_t begin);
-
-  std::string path_;
-  TraceShape shape_;
-  File file_;
-  int64_t offset_ = 0;  // of the next frame
-  std::string frame_;   // scratch
 };
 
 }  // namespace dhs

@@ -77,6 +77,9 @@ Keys memory_keys() {
       fraction_key("residency.grow_link_share",
                    Field{kResidency, &ResidencyConfig::grow_link_share}),
       fraction_key("residency.grow_worth", Field{kResidency, &ResidencyConfig::grow_worth}),
+      text_key("residency.trace", Field{kResidency, &ResidencyConfig::trace}),
+      size_key("residency.trace_limit", Field{kResidency, &ResidencyConfig::trace_limit_bytes},
+               {.min = kMiB, .max = 16 * kTiB}),
   };
 }
 

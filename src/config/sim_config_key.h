@@ -14,7 +14,7 @@ using SimConfigKey = KeyOf<SimConfig>;
 // In the order of the structs; keys of a section are neighbours.
 const std::vector<SimConfigKey>& sim_config_keys();
 
-// The daemon's keys that a simulation reads too.
+// The daemon's keys that a simulation reads too: residency, but for what is recorded of it.
 std::vector<const ConfigKey*> shared_config_keys();
 
 // Of sim_config_keys, then of shared_config_keys.

@@ -1,8 +1,8 @@
 #include "cpu_device.h"
 
-#include <absl/time/clock.h>
-
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "dhisparse/base.h"
 #include "host_memory.h"
@@ -19,13 +19,14 @@ class PassedEvent final : public Event {
   void synchronize() override {}
 };
 
-// Sleeps for most of it: a sleep may end late by this much.
-constexpr absl::Duration kSleepSlack = absl::Microseconds(200);
+using Clock = std::chrono::steady_clock;
 
-void wait_until(absl::Time end) {
-  const absl::Duration most = end - absl::Now() - kSleepSlack;
-  if (most > absl::ZeroDuration()) absl::SleepFor(most);
-  while (absl::Now() < end) {
+// Sleeps for most of it: a sleep may end late by this much.
+constexpr std::chrono::microseconds kSleepSlack(200);
+
+void wait_until(Clock::time_point end) {
+  if (end - kSleepSlack > Clock::now()) std::this_thread::sleep_until(end - kSleepSlack);
+  while (Clock::now() < end) {
   }
 }
 
@@ -71,7 +72,8 @@ void CpuDevice::cross_link(const int32_t* num_items, int64_t item_bytes, Stream)
   const double bytes = static_cast<double>(*num_items) * static_cast<double>(item_bytes);
   const absl::Duration time = link_latency_ + absl::Seconds(bytes / link_bytes_per_s_);
   link_time_ += time;
-  wait_until(absl::Now() + time);
+  const std::chrono::duration<double> seconds(absl::ToDoubleSeconds(time));
+  wait_until(Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds));
 }
 
 std::optional<absl::Duration> CpuDevice::emulated_link_time() const {

@@ -21,6 +21,21 @@ bool is_decode(const RankPlan& plan) {
 // Every batch of up to 8 sequences has its own graph; above, one in eight.
 int64_t bucket_size(int64_t num_rows) { return num_rows <= 8 ? num_rows : round_up(num_rows, 8); }
 
+// Null where another rank records the same. In data mode each rank has requests of its own.
+absl::StatusOr<std::unique_ptr<SelectionRecorder>> open_recorder(Device& device,
+                                                                 const Communicator* ranks,
+                                                                 const EngineConfig& config,
+                                                                 const EnginePlan& plan) {
+  const int rank = ranks == nullptr ? 0 : ranks->rank();
+  if (rank > 0 && config.parallel.mode == ParallelMode::kTensor) return nullptr;
+  std::string path = config.residency.trace;
+  if (rank > 0) absl::StrAppend(&path, ".", rank);
+  return SelectionRecorder::create(device, plan.geometry,
+                                   {.path = std::move(path),
+                                    .max_bytes = config.residency.trace_limit_bytes,
+                                    .max_rows = config.scheduler.max_running});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelExecutor>> ModelExecutor::load(std::unique_ptr<Device> device,
@@ -50,6 +65,10 @@ absl::StatusOr<std::unique_ptr<ModelExecutor>> ModelExecutor::load(std::unique_p
                            .max_logprobs = config.limits.max_logprobs,
                            .max_masked = config.limits.max_stop_token_ids + num_stops};
   DHS_ASSIGN_OR_RETURN(BatchTables tables, BatchTables::create(*device, limits));
+  if (!config.residency.trace.empty()) {
+    DHS_ASSIGN_OR_RETURN(parts.recorder, open_recorder(*device, ranks, config, plan));
+    parts.can_capture = false;
+  }
   parts.device = std::move(device);
   auto executor =
       std::unique_ptr<ModelExecutor>(new ModelExecutor(std::move(parts), std::move(tables)));
@@ -61,7 +80,13 @@ absl::StatusOr<std::unique_ptr<ModelExecutor>> ModelExecutor::load(std::unique_p
 ModelExecutor::ModelExecutor(Parts parts, BatchTables tables)
     : parts_(std::move(parts)), tables_(std::move(tables)) {
   // On the CPU a step is done when it is queued: nothing runs beside the host.
-  if (parts_.device->kind() == BackendKind::kCuda) max_in_flight_ = 2;
+  const bool is_recording = parts_.recorder != nullptr;
+  if (parts_.device->kind() == BackendKind::kCuda && !is_recording) max_in_flight_ = 2;
+  if (is_recording) {
+    parts_.store->watch_selections([this](int group, TensorView<const int32_t, 2> selection) {
+      parts_.recorder->copy(group, selection);
+    });
+  }
   for (auto& event : done_) event = parts_.device->make_event();
 }
 
@@ -82,6 +107,7 @@ void ModelExecutor::submit_part(const RankPlan& plan, int64_t max_rank_rows) {
   parts_.store->apply(plan.retired_blocks, plan.chunk_moves, plan.restores);
   const int place = next_place_;
   next_place_ = 1 - next_place_;
+  if (parts_.recorder != nullptr) parts_.recorder->begin_step(plan);
   if (max_rank_rows > 0 && exchanges().ok()) run_rows(plan, max_rank_rows);
   tables_.queue_results(place);
   parts_.store->queue_report(place);
@@ -167,6 +193,7 @@ absl::StatusOr<StepResult> ModelExecutor::collect() {
   collected_place_ = step.place;
   parts_.store->learn(step.place, step.is_decode);
   DHS_RETURN_IF_ERROR(exchanges());
+  if (parts_.recorder != nullptr) parts_.recorder->write_step();
   StepResult result;
   result.traffic.push_back(traffic_since(step.place));
   result.sequences.resize(step.draws.size());

@@ -18,6 +18,7 @@
 #include "engine/batch_tables.h"
 #include "engine/engine_plan.h"
 #include "engine/executor.h"
+#include "engine/selection_recorder.h"
 
 namespace dhs {
 
@@ -48,6 +49,7 @@ class ModelExecutor final : public Executor {
     std::unique_ptr<Device> device;
     std::unique_ptr<KvStore> store;
     std::unique_ptr<TargetModel> model;
+    std::unique_ptr<SelectionRecorder> recorder;  // null: selections are not recorded
     Communicator* ranks = nullptr;
     bool can_capture = false;
   };

@@ -13,9 +13,12 @@ std::optional<int> choose_rank(std::span<const RankLoad> ranks) {
     auto share = [&](const RankLoad& rank, const RankLoad& other) {
       return rank.optional_chunks * (other.num_running + 1);
     };
-    if (!best.has_value() || share(ranks[i], ranks[*best]) > share(ranks[*best], ranks[i])) {
-      best = static_cast<int>(i);
-    }
+    const int64_t more_cached =
+        best.has_value() ? ranks[i].cached_tokens - ranks[*best].cached_tokens : 1;
+    const bool is_better = more_cached != 0
+                               ? more_cached > 0
+                               : share(ranks[i], ranks[*best]) > share(ranks[*best], ranks[i]);
+    if (is_better) best = static_cast<int>(i);
   }
   return best;
 }
@@ -94,9 +97,11 @@ std::vector<RankLoad> Scheduler::loads(const KvDemand& demand) const {
   std::vector<RankLoad> loads;
   for (size_t rank = 0; rank < kv_.size(); ++rank) {
     const int64_t running = num_running_on(static_cast<int>(rank));
+    const int64_t cached = kv_.size() > 1 ? kv_[rank]->cached_tokens(demand) : 0;
     loads.push_back({.can_admit = running < config_.max_running && kv_[rank]->can_admit(demand),
                      .optional_chunks = kv_[rank]->num_optional_chunks(),
-                     .num_running = running});
+                     .num_running = running,
+                     .cached_tokens = 2 * cached >= std::ssize(demand.tokens) ? cached : 0});
   }
   return loads;
 }

@@ -157,6 +157,7 @@ void KvStore::gather(int group, int64_t first_byte, Stream stream) {
 }
 
 void KvStore::select(int group, TensorView<const int32_t, 2> selection) {
+  if (watcher_) watcher_(group, selection);
   selection_ = selection;
   selected_group_ = group;
   cut_tiles(rows_, geometry_.top_k, live_rows_[group], tiles_);

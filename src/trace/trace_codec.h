@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "dhisparse/trace.h"
+#include "dhisparse/trace_file.h"
 
 namespace dhs::trace {
 

@@ -1,7 +1,8 @@
+#include "dhisparse/trace_file.h"
+
 #include <cerrno>
 #include <cstring>
 
-#include "dhisparse/trace.h"
 #include "trace/trace_codec.h"
 
 namespace dhs {
@@ -42,7 +43,9 @@ absl::StatusOr<TraceWriter> TraceWriter::create(const std::string& path, TraceSh
   if (std::fwrite(header.data(), 1, header.size(), file.get()) != header.size()) {
     return file_error("write", path, errno);
   }
-  return TraceWriter(path, shape, std::move(file));
+  TraceWriter writer(path, shape, std::move(file));
+  writer.num_bytes_ = static_cast<int64_t>(header.size());
+  return writer;
 }
 
 absl::Status TraceWriter::append(const TracedSelection& selection) {
@@ -50,6 +53,7 @@ absl::Status TraceWriter::append(const TracedSelection& selection) {
   DHS_RETURN_IF_ERROR(trace::check_selection(selection, shape_));
   frame_.clear();
   trace::encode_frame(selection, frame_);
+  num_bytes_ += static_cast<int64_t>(frame_.size());
   if (std::fwrite(frame_.data(), 1, frame_.size(), file_.get()) == frame_.size()) {
     return absl::OkStatus();
   }

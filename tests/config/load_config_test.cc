@@ -39,7 +39,7 @@ parallel: {ranks: 4, mode: data}
 host: {pool: 1.5GiB}
 kv: {row_format: fp8, index_format: f32, prefix_cache: false}
 residency: {mode: resident, fixed_rows_per_request: 6144, headroom_steps: 5, grow_delay: 3s,
-            grow_link_share: 0.25, grow_worth: 0}
+            grow_link_share: 0.25, grow_worth: 0, trace: /tmp/a.trace, trace_limit: 2MiB}
 scheduler:
   max_running: 8
   max_batched_tokens: 256
@@ -90,6 +90,8 @@ void expect_memory_keys(const EngineConfig& c) {
   EXPECT_EQ(c.residency.grow_delay, absl::Seconds(3));
   EXPECT_EQ(c.residency.grow_link_share, 0.25);
   EXPECT_EQ(c.residency.grow_worth, 0);
+  EXPECT_EQ(c.residency.trace, "/tmp/a.trace");
+  EXPECT_EQ(c.residency.trace_limit_bytes, 2 << 20);
 }
 
 void expect_serving_keys(const EngineConfig& c) {

@@ -15,6 +15,13 @@ TEST(Placement, takes_the_rank_with_the_most_optional_memory_per_running_request
   EXPECT_EQ(choose({{true, 10, 0}, {true, 30, 3}}), 0) << "10 against 7.5";
 }
 
+TEST(Placement, takes_the_rank_that_has_most_of_the_prompt_cached_whatever_its_memory) {
+  EXPECT_EQ(choose({{true, 90, 0}, {true, 10, 5, 128}}), 1);
+  EXPECT_EQ(choose({{true, 90, 0, 64}, {true, 10, 5, 128}}), 1);
+  EXPECT_EQ(choose({{true, 90, 0, 128}, {true, 10, 5, 64}}), 0);
+  EXPECT_EQ(choose({{true, 90, 0}, {false, 10, 5, 128}}), 0);
+}
+
 TEST(Placement, never_takes_a_rank_that_cannot_admit_the_request) {
   EXPECT_EQ(choose({{false, 100, 0}, {true, 1, 9}}), 1);
   EXPECT_EQ(choose({{false, 100, 0}, {false, 1, 9}}), std::nullopt);
@@ -100,6 +107,18 @@ TEST_F(TwoRanks, keep_a_request_where_it_started_and_free_its_memory_there) {
   EXPECT_EQ(step(), " | 2: 1");
   EXPECT_TRUE(scheduler_.idle());
   EXPECT_EQ(step(), " | ");
+}
+
+TEST_F(TwoRanks, send_a_request_to_where_half_of_its_prompt_is_cached) {
+  enqueue(1, 70);
+  enqueue(2, 1);
+  while (!scheduler_.idle()) step();
+  enqueue(3, 1);
+  enqueue(4, 70);  // memory alone says the second rank
+  EXPECT_EQ(step(), "3: 1, 4: 6 | ");
+  scheduler_.finish(RequestId(4), FinishReason::kCancelled, absl::OkStatus());
+  enqueue(5, 200);  // 64 of 200 are too few
+  EXPECT_EQ(step(), "3: 1 | 5: 8");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace dhs::sim {
 
@@ -124,6 +125,7 @@ void ByteLessExecutor::run_group(Cache& cache, const SequenceWork& work, Sequenc
     launch_resolve(params, {});
   }
   num_fetched_ += counters.missed;
+  cache.num_missed += counters.missed;
   result.rows_selected += counters.selected;
   result.rows_fetched += counters.missed;
 }
@@ -158,6 +160,12 @@ StepResult ByteLessExecutor::execute(const RankPlan& plan) {
     for (Cache& cache : caches_) run_group(cache, work, sequence);
     if (work.wants_token) draw(work, sequence);
     result.sequences.push_back(std::move(sequence));
+  }
+  result.elapsed = absl::Milliseconds(20);
+  result.traffic.emplace_back();
+  for (Cache& cache : caches_) {
+    result.traffic.back().push_back({.rows_missed = std::exchange(cache.num_missed, 0),
+                                     .rows_resident = cache.head.num_live - cache.head.num_free});
   }
   return result;
 }

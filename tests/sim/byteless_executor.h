@@ -34,6 +34,7 @@ class ByteLessExecutor {
     std::vector<int32_t> free_ring;
     RowCacheHead head;
     RowCacheState state;
+    int64_t num_missed = 0;  // of the step
   };
 
   // Tokens of a host block whose state is written, and of which block an index item holds them.

@@ -10,7 +10,8 @@ MODULES = ['base', 'tensor', 'config', 'device', 'kernels', 'tokenizer', 'trace'
 PUBLIC_HEADER_OWNERS = {'sync': 'base', 'stream': 'device', 'communicator': 'device',
                         'upload': 'device', 'kv_geometry': 'kv', 'request': 'scheduler',
                         'step': 'scheduler', 'step_cost': 'scheduler', 'client': 'server',
-                        'sim_config': 'config', 'counter_random': 'trace'}
+                        'query_rows': 'store', 'trace_file': 'trace', 'sim_config': 'config',
+                        'counter_random': 'trace'}
 HEAVY_PREFIXES = {'CLI/': 'CLI11', 'yaml-cpp/': 'yaml-cpp', 'nlohmann/': 'nlohmann-json',
                   'spdlog/': 'spdlog'}
 NO_KERNEL_HEADER = re.compile(r'absl/|grpc|google/protobuf/|spdlog/|dhisparse/base\.h$')

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <random>
 
-#include "dhisparse/trace.h"
+#include "dhisparse/trace_file.h"
 #include "trace/crc32.h"
 #include "trace/trace_codec.h"
 

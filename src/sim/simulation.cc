@@ -1,4 +1,6 @@
 // The loop: offer requests, plan, execute, commit; and what is counted of it.
+#include <absl/strings/str_join.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -254,16 +256,26 @@ SimReport Simulation::run() {
 }  // namespace sim
 
 absl::Status validate(const SimConfig& config) {
-  DHS_RETURN_IF_ERROR(validate(sim::make_profile(config)));
-  DHS_ASSIGN_OR_RETURN(const sim::Capacity capacity, sim::plan_capacity(config));
-  for (const GroupGeometry& group : capacity.geometry.groups) {
+  std::vector<absl::Status> errors = {validate(sim::make_profile(config))};
+  for (const GroupGeometry& group : sim::make_sampled_geometry(config).groups) {
     if (group.record_bytes <= config.deployment.chunk_bytes) continue;
-    return absl::InvalidArgumentError(
+    errors.push_back(absl::InvalidArgumentError(
         absl::StrCat("deployment.chunk (", config.deployment.chunk_bytes, ") holds no record of ",
-                     group.record_bytes, " bytes; raise it or run.sampled_groups"));
+                     group.record_bytes, " bytes; raise it or run.sampled_groups")));
+    break;
   }
-  return KvManager(capacity.geometry, capacity.memory, config.residency)
-      .fits(config.workload.context + config.workload.output_tokens);
+  const absl::StatusOr<sim::Capacity> capacity = sim::plan_capacity(config);
+  errors.push_back(capacity.status());
+  std::erase_if(errors, [](const absl::Status& error) { return error.ok(); });
+  if (errors.empty()) {
+    errors.push_back(KvManager(capacity->geometry, capacity->memory, config.residency)
+                         .fits(config.workload.context + config.workload.output_tokens));
+  }
+  if (errors.size() == 1) return errors.front();
+  return absl::Status(errors.front().code(),
+                      absl::StrJoin(errors, "\n", [](std::string* out, const absl::Status& error) {
+                        absl::StrAppend(out, error.message());
+                      }));
 }
 
 SimReport run_simulation(const SimConfig& config) {

@@ -140,6 +140,14 @@ TEST(SimConfig, validate_names_a_context_that_can_never_run) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
+TEST(SimConfig, validate_lists_everything_that_is_wrong) {
+  const SimConfig config = test::committed(
+      {"h200", "glm-5.3"}, {"model.top_k=100", "deployment.num_gpus=4", "deployment.chunk=4KiB"});
+  const std::string errors(validate(config).message());
+  EXPECT_THAT(errors, AllOf(HasSubstr("top_k is 100"), HasSubstr("deployment.chunk (4096)"),
+                            HasSubstr("hardware.hbm")));
+}
+
 // ---- The manual ---------------------------------------------------------------------------------
 
 TEST(SimDocs, name_every_key_with_its_default_and_what_it_accepts) {

@@ -8,10 +8,10 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"
 top_k=2048
 passes=4
-smallest=8192 # fewer slots have fewer classes than there are misses
+smallest=16384 # fewer slots have fewer classes than there are misses
 growth=64
 max_growth_percent=2
-max_per_miss=800 # the sampled clock looks at 16 candidates
+max_per_miss=800 # the sampled clock looks at 32 candidates
 
 command -v valgrind >/dev/null 2>&1 || {
   echo "resolve_cost: valgrind is missing; install it with 'apt-get install valgrind'" >&2

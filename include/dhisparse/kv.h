@@ -117,6 +117,8 @@ class KvManager {
   // Whether the request fits beside those on the device, with room left for each of them to cover
   // one more block. Precondition: fits(max_tokens).
   bool can_admit(const KvDemand& demand) const;
+  // Of that, whether its host blocks are there.
+  bool has_host_room(const KvDemand& demand) const { return has_host_room(demand, match(demand)); }
   // Tokens at the start of the demand's that the prefix cache has.
   int64_t cached_tokens(const KvDemand& demand) const;
   // Chunks that no running request requires: free, or optional residency.
@@ -150,6 +152,8 @@ class KvManager {
   // Moves chunks towards this step's capacity targets and returns every move since the last call,
   // in order. Called once per step, after admissions.
   std::vector<ChunkMove> rebalance(absl::Time now = absl::UnixEpoch());
+  // Rows that index groups are to fetch ahead of need in the step that was rebalanced last.
+  std::vector<int64_t> refill_rows() const;
   // Blocks whose content is gone since the last call: their slots must be invalidated before
   // anything is written.
   std::vector<HostBlockId> take_retired_blocks();

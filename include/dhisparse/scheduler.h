@@ -9,7 +9,8 @@
 // such a row computes for a request that turns out to have ended is dropped.
 //
 // Order: higher priority first, then first come, first served; a request that does not fit yet
-// holds those behind it, so that a long one is never starved. When memory or places are short,
+// holds those behind it, so that a long one is never starved; where it waits for host memory, only
+// those that hold none. When memory or places are short,
 // requests of lower priority are parked, the latest first; so is whoever cannot cover its next
 // token. A parked request keeps its host blocks and its place, and goes on where it was.
 //
@@ -127,6 +128,7 @@ class Scheduler {
   bool cover(Sequence& sequence);
   void cover_running();
   void start_waiting();
+  bool has_host_room(const Sequence& sequence) const;
   bool start(Sequence& sequence);
   bool start_parked(Sequence& sequence);
   bool start_new(Sequence& sequence);

@@ -77,6 +77,7 @@ struct SimPoint {          // of the time series: series_steps steps
   int64_t chunks_index = 0;
   int64_t cached_rows = 0;      // slots with memory, per sampled group
   int64_t chunks_released = 0;  // by row caches, within these steps
+  int64_t rows_refilled = 0;    // of sampled groups, ahead of need, within these steps
   double step_time = 0;
   RowCounts rows;
 };

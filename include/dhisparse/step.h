@@ -35,6 +35,8 @@ struct RankPlan {                           // one rank's part of a step
   std::vector<HostBlockId> retired_blocks;  // applied first: their slots are forgotten
   std::vector<ChunkMove> chunk_moves;       // applied next, in order
   std::vector<BlockRestore> restores;       // then: index items of prefix hits and resumes
+  // By index group, last: rows evicted lately to fetch again into free slots, at most; empty: none.
+  std::vector<int64_t> refill_rows;
 
   int64_t num_rows() const;
 };

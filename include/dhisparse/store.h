@@ -39,6 +39,8 @@ struct RowCacheCounters {
   ResolveCounters resolve;
   int64_t fetched_bytes = 0;
   int64_t released = 0;  // rows dropped because their chunk left
+  int64_t refilled = 0;  // rows fetched before they were wanted again; no misses
+  int64_t refilled_bytes = 0;
 };
 
 // Who fetches what an index group's first layer misses: a gather in front of attention, or
@@ -68,6 +70,10 @@ class KvStore {
   // Precondition: the device has passed the step before the latest one.
   void apply(std::span<const HostBlockId> retired, std::span<const ChunkMove> moves,
              std::span<const BlockRestore> restores);
+
+  // At a step boundary, behind apply(): fetches up to max_rows rows that the group's row cache lost
+  // lately, the latest first, into slots that are free. None of a block that was retired since.
+  void refill(int group, int64_t max_rows);
 
   // Whether every group can take these rows in one pass, its own new rows included: then a step
   // does the same launches whatever its data, and may be captured.
@@ -116,6 +122,7 @@ class KvStore {
     ResolveCounters first;   // passes that are a tile's first
     ResolveCounters repeat;  // its others
     int64_t released = 0;
+    int64_t refilled = 0;
     RowCacheHead head;
   };
 

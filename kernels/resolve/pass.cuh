@@ -217,7 +217,8 @@ __device__ inline VictimChoice choice_of(const Pass& pass, const PassPlan& plan)
           .num_live = plan.num_live,
           .hand = plan.hand,
           .num_victims = plan.num_victims(),
-          .slots = {first_slot, {plan.num_victims()}, {stride}}};
+          .slots = {first_slot, {plan.num_victims()}, {stride}},
+          .num_evicted = pass.cache.head->num_evicted};
 }
 
 // Warp `warp` of `num` in the grid.
@@ -295,6 +296,7 @@ __device__ inline void end_pass(const Pass& pass, const PassPlan& plan) {
   if (is_last_tick(plan)) head.step_tick = 1;
   head.num_free = plan.num_free - plan.num_from_free;
   head.num_missing = 0;
+  head.num_evicted += plan.num_victims();
   if (plan.num_victims() > 0 && plan.num_live > 0) {
     head.hand = static_cast<int32_t>((int64_t{plan.hand} + plan.num_victims()) % plan.num_live);
   }
@@ -309,6 +311,10 @@ __device__ inline void forget_stamps(const Pass& pass, const PassPlan& plan, int
                                      int64_t num) {
   if (!is_last_tick(plan)) return;
   for (int64_t slot = thread; slot < plan.num_live; slot += num) pass.cache.last_used(slot) = 0;
+  const int64_t ring_size = pass.cache.evicted_stamps.sizes[0];
+  for (int64_t entry = thread; entry < ring_size; entry += num) {
+    pass.cache.evicted_stamps(entry) = 0;
+  }
 }
 
 }  // namespace dhs::row_cache

@@ -24,4 +24,10 @@ constexpr int32_t victims_of_class(int32_t num_victims, int32_t j, int32_t strid
   return (num_victims - j - 1) / stride + 1;
 }
 
+// The ring's entry for evicted row `number`, of rows up to, not including, `last` that one pass
+// evicts; kAbsent where there is no ring or a later row of the pass has the entry.
+constexpr int64_t ring_entry(int64_t ring_size, int64_t number, int64_t last) {
+  return number < last - ring_size ? kAbsent : number & (ring_size - 1);
+}
+
 }  // namespace dhs::row_cache

@@ -7,8 +7,9 @@
 //
 // Bound by the latency of four rounds of dependent loads, not by bytes: an entry costs its position
 // and state (12 bytes), one 32-byte sector each of block_table and slot_of, and of last_used if it
-// hit; a miss costs 16 sectors each of owner_of and last_used more. No FLOPs. No loop over the
-// capacity, except for victims that no class could give (and once in 2^32 passes).
+// hit; a class of victims costs 32 sectors each of owner_of and last_used more, a victim 12 bytes
+// of the ring of evicted rows. No FLOPs. No loop over the capacity, except for victims that no
+// class could give (and once in 2^32 passes).
 #include <cstdio>
 #include <cstdlib>
 

@@ -21,6 +21,10 @@
 //             rows whose host block is being reused lose their slots.
 //   add       the next segment's slots become live and free.
 //   begin     a step begins: the tick of its first pass is noted.
+//   refill    free slots are given to rows that were evicted lately and are absent still, the
+//             latest first; each becomes a FetchOrder. Nothing is evicted. A row gets back the
+//             stamp that it was evicted with: older than any pass to come, so it is no protected
+//             row and among the first to go.
 //   release   the slots of the last segment leave the cache. Its rows stamped since the latest step
 //             began move to free slots or, as victims are chosen with that tick as the limit, evict
 //             older rows; one is dropped only when no older row is left. The other rows move while
@@ -42,12 +46,20 @@
 // in rising order of slot. The hand then stands at (hand + n) % num_live. A choice costs O(1)
 // loads, whatever the capacity, and is close to least recently used.
 //
+// Evicted rows. A ring remembers the rows that lost their slot to another row or to a release, and
+// their stamps, if the state has one (its size a power of two). Row number n since the last reset,
+// counted by num_evicted, is entry n % size. Victims are entered by their number, one that does not
+// exist as kNoOwner; rows that a release drops follow, protected ones first, in rising order of
+// slot. Of more victims or dropped rows than the ring holds, the last are entered. invalidate notes
+// for a block how many rows had been evicted: entries before that are a former owner's, and never
+// refilled.
+//
 // Invariants (check_row_cache): slot_of and owner_of are inverse; every live slot is either owned
 // or in the free ring, once; no pass evicts a slot stamped with its own tick.
 //
-// Cost: O(selected + misses * kNumCandidates) loads; where classes run dry, one look over the slots
-// until the victims are found. Deterministic: orders appear in the order in which the selection
-// first names their rows.
+// Cost: O(selected + kNumCandidates * min(misses, stride)) loads, so no pass looks at a slot twice;
+// where classes run dry, one more look over the slots until the victims are found. Deterministic:
+// orders appear in the order in which the selection first names their rows.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +71,7 @@ namespace dhs {
 
 inline constexpr int32_t kAbsent = -1;   // slot_of: not resident
 inline constexpr int64_t kNoOwner = -1;  // owner_of: empty
-inline constexpr int kNumCandidates = 16;
+inline constexpr int kNumCandidates = 32;
 
 struct RowCacheHead {
   uint32_t tick = 0;        // of the latest pass
@@ -68,6 +80,7 @@ struct RowCacheHead {
   int32_t num_live = 0;     // slots that have memory: [0, num_live)
   int32_t num_free = 0;     // entries of the free ring
   int32_t num_missing = 0;  // of the pass that is running; 0 between passes
+  int64_t num_evicted = 0;  // rows that were entered into the ring of evicted rows
 };
 
 // Arrays of one index group. All of one memory (device, host or simulator); plain data.
@@ -78,6 +91,10 @@ struct RowCacheState {
   TensorView<int32_t, 1> free_ring;   // [max_num_slots] the first num_free entries (a stack)
   RowCacheHead* head = nullptr;
   int32_t slots_per_segment = 1;  // a segment is one chunk's worth of slots
+  // The ring of evicted rows; all empty where nothing is ever refilled.
+  TensorView<int64_t, 1> evicted_rows;     // [ring size] host row or kNoOwner
+  TensorView<uint32_t, 1> evicted_stamps;  // [ring size]
+  TensorView<int64_t, 1> evicted_before;   // [num_host_blocks] num_evicted when it was invalidated
 };
 
 struct FetchOrder {
@@ -136,6 +153,15 @@ struct InvalidateParams {
   int32_t block_tokens = 64;
 };
 void launch_invalidate(const InvalidateParams& params, Stream stream);
+
+struct RefillParams {
+  RowCacheState cache;
+  int32_t block_tokens = 64;
+  TensorView<FetchOrder, 1> orders;  // out: as many as are wanted at most
+  int32_t* num_orders = nullptr;     // out
+  int64_t* num_refilled = nullptr;   // in/out: added to
+};
+void launch_refill(const RefillParams& params, Stream stream);
 
 struct SegmentParams {
   RowCacheState cache;

@@ -118,14 +118,13 @@ void drop_free_slots(const RowCacheState& cache, int32_t first) {
 // Moves one row out of a slot that goes away, if a slot was had for it.
 void evacuate(const ReleaseParams& params, int32_t slot, int32_t target) {
   const RowCacheState& cache = params.cache;
-  const int64_t host_row = cache.owner_of(slot);
-  cache.owner_of(slot) = kNoOwner;
-  cache.slot_of(host_row) = kAbsent;
   if (target == kAbsent) {
+    row_cache::drop_row(cache, slot);
     ++*params.num_dropped;
     return;
   }
-  row_cache::assign(cache, target, host_row, cache.last_used(slot));
+  row_cache::assign(cache, target, cache.owner_of(slot), cache.last_used(slot));
+  cache.owner_of(slot) = kNoOwner;
   params.moves((*params.num_moves)++) = {slot, target};
 }
 
@@ -177,6 +176,22 @@ const char* check_free_ring(const RowCacheState& cache) {
   return nullptr;
 }
 
+const char* check_evicted_rows(const RowCacheState& cache) {
+  const int64_t ring_size = cache.evicted_rows.sizes[0];
+  if ((ring_size & (ring_size - 1)) != 0) return "the ring of evicted rows is no power of two";
+  if (cache.evicted_stamps.sizes[0] != ring_size) return "evicted rows and stamps differ in number";
+  for (int64_t entry = 0; entry < ring_size; ++entry) {
+    const int64_t row = cache.evicted_rows(entry);
+    if (row != kNoOwner && (row < 0 || row >= cache.slot_of.sizes[0])) {
+      return "the ring of evicted rows names no host row";
+    }
+    if (row != kNoOwner && cache.evicted_stamps(entry) > cache.head->tick) {
+      return "an evicted row has a stamp of a pass to come";
+    }
+  }
+  return nullptr;
+}
+
 void launch_resolve_cpu(const ResolveParams& params) {
   row_cache::begin_pass(params.cache);
   const int32_t num_misses = stamp_hits_and_list_misses(params);
@@ -221,7 +236,31 @@ void launch_invalidate_cpu(const InvalidateParams& params) {
       const int32_t slot = cache.slot_of(row);
       if (slot != kAbsent) row_cache::free_slot(cache, slot);
     }
+    if (cache.evicted_before.sizes[0] > 0) {
+      cache.evicted_before(params.blocks(i)) = cache.head->num_evicted;
+    }
   }
+}
+
+void launch_refill_cpu(const RefillParams& params) {
+  const RowCacheState& cache = params.cache;
+  RowCacheHead& head = *cache.head;
+  const int64_t ring_size = cache.evicted_rows.sizes[0];
+  const int64_t num_wanted = std::min<int64_t>(params.orders.sizes[0], head.num_free);
+  int32_t num_orders = 0;
+  for (int64_t age = 1; age <= std::min(ring_size, head.num_evicted); ++age) {
+    if (num_orders == num_wanted) break;
+    const int64_t number = head.num_evicted - age;
+    const int64_t entry = number & (ring_size - 1);
+    const int64_t host_row = cache.evicted_rows(entry);
+    if (host_row == kNoOwner || cache.slot_of(host_row) != kAbsent) continue;
+    if (number < cache.evicted_before(host_row / params.block_tokens)) continue;
+    const int32_t slot = cache.free_ring(--head.num_free);
+    row_cache::assign(cache, slot, host_row, cache.evicted_stamps(entry));
+    params.orders(num_orders++) = {host_row, slot};
+  }
+  *params.num_orders = num_orders;
+  *params.num_refilled += num_orders;
 }
 
 void launch_reset_row_cache_cpu(const SegmentParams& params) {
@@ -229,6 +268,9 @@ void launch_reset_row_cache_cpu(const SegmentParams& params) {
   std::fill_n(cache.slot_of.data, cache.slot_of.sizes[0], kAbsent);
   std::fill_n(cache.owner_of.data, cache.owner_of.sizes[0], kNoOwner);
   std::fill_n(cache.last_used.data, cache.last_used.sizes[0], 0u);
+  std::fill_n(cache.evicted_rows.data, cache.evicted_rows.sizes[0], kNoOwner);
+  std::fill_n(cache.evicted_stamps.data, cache.evicted_stamps.sizes[0], 0u);
+  std::fill_n(cache.evicted_before.data, cache.evicted_before.sizes[0], int64_t{0});
   *cache.head = RowCacheHead{};
 }
 
@@ -267,6 +309,7 @@ void launch_release_segment_cpu(const ReleaseParams& params) {
 DHS_LAUNCHER(launch_resolve, ResolveParams)
 DHS_LAUNCHER(launch_claim, ClaimParams)
 DHS_LAUNCHER(launch_invalidate, InvalidateParams)
+DHS_LAUNCHER(launch_refill, RefillParams)
 DHS_LAUNCHER(launch_reset_row_cache, SegmentParams)
 DHS_LAUNCHER(launch_add_segment, SegmentParams)
 DHS_LAUNCHER(launch_begin_step, SegmentParams)
@@ -280,6 +323,7 @@ const char* check_row_cache(const RowCacheState& cache) {
   }
   if (num_empty != cache.head->num_free) return "an empty slot is not in the free ring";
   if (const char* fault = check_free_ring(cache)) return fault;
+  if (const char* fault = check_evicted_rows(cache)) return fault;
   for (int64_t row = 0; row < cache.slot_of.sizes[0]; ++row) {
     const int32_t slot = cache.slot_of(row);
     if (slot != kAbsent && cache.owner_of(slot) != row) return "slot_of and owner_of disagree";

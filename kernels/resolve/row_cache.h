@@ -19,6 +19,9 @@ int64_t take_slots(const RowCacheState& cache, uint32_t limit, TensorView<int32_
 // Gives the slot to `host_row` and stamps it.
 void assign(const RowCacheState& cache, int32_t slot, int64_t host_row, uint32_t stamp);
 
+// Empties an owned slot, whose row is remembered as the latest that was evicted.
+void drop_row(const RowCacheState& cache, int32_t slot);
+
 // Empties an owned slot and puts it on the free ring.
 void free_slot(const RowCacheState& cache, int32_t slot);
 

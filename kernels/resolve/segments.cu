@@ -34,6 +34,10 @@ struct Invalidation {
   int32_t* freed_of_block = nullptr;  // [CUDA blocks]
 };
 
+__device__ void forget_evicted_rows(const RowCacheState& cache, int32_t block) {
+  if (cache.evicted_before.sizes[0] > 0) cache.evicted_before(block) = cache.head->num_evicted;
+}
+
 __global__ void __launch_bounds__(kRowThreads) free_rows_kernel(Invalidation work) {
   __shared__ BlockShared shared;
   const int64_t idx = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
@@ -43,8 +47,9 @@ __global__ void __launch_bounds__(kRowThreads) free_rows_kernel(Invalidation wor
     const int64_t first_row = int64_t{work.blocks(block)} * work.block_tokens;
     slot = work.cache.slot_of(first_row + idx % work.block_tokens);
     work.freed[idx] = slot;
+    if (idx % work.block_tokens == 0) forget_evicted_rows(work.cache, work.blocks(block));
   }
-  if (slot != kAbsent) evict(work.cache, slot);
+  if (slot != kAbsent) empty_slot(work.cache, slot);
   const int32_t num_freed = block_sum(slot != kAbsent ? 1 : 0, shared);
   if (threadIdx.x != 0) return;
   work.freed_of_block[blockIdx.x] = num_freed;
@@ -73,6 +78,13 @@ __global__ void __launch_bounds__(kRowThreads) reset_kernel(RowCacheState cache)
   for (int64_t slot = thread; slot < cache.owner_of.sizes[0]; slot += num) {
     cache.owner_of(slot) = kNoOwner;
     cache.last_used(slot) = 0;
+  }
+  for (int64_t entry = thread; entry < cache.evicted_rows.sizes[0]; entry += num) {
+    cache.evicted_rows(entry) = kNoOwner;
+    cache.evicted_stamps(entry) = 0;
+  }
+  for (int64_t block = thread; block < cache.evicted_before.sizes[0]; block += num) {
+    cache.evicted_before(block) = 0;
   }
   if (thread == 0) *cache.head = RowCacheHead{};
 }
@@ -151,9 +163,10 @@ __device__ __forceinline__ int32_t at_most(int32_t value, int32_t limit) {
   return value < limit ? value : limit;
 }
 
-// Protected rows take the ring's top, then victims; the others what is left of the ring.
-__device__ void choose_targets(const Release& work, const RowCacheHead& head,
-                               const Leaving& leaving, BlockShared& shared) {
+// Protected rows take the ring's top, then victims; the others what is left of the ring. Returns
+// how many protected rows get nothing.
+__device__ int32_t choose_targets(const Release& work, const RowCacheHead& head,
+                                  const Leaving& leaving, BlockShared& shared) {
   const int32_t num_from_free = at_most(leaving.num_protected, head.num_free);
   const int32_t num_victims = leaving.num_protected - num_from_free;
   const VictimChoice choice = {.cache = work.cache,
@@ -161,7 +174,8 @@ __device__ void choose_targets(const Release& work, const RowCacheHead& head,
                                .num_live = head.num_live,
                                .hand = head.hand,
                                .num_victims = num_victims,
-                               .slots = {work.targets + num_from_free, {num_victims}, {1}}};
+                               .slots = {work.targets + num_from_free, {num_victims}, {1}},
+                               .num_evicted = head.num_evicted};
   const int32_t num_all = leaving.num_protected + leaving.num_optional;
   for (int32_t i = thread_idx(); i < num_all; i += num_threads()) {
     if (i >= num_from_free && i < leaving.num_protected) continue;  // a victim's place
@@ -171,9 +185,16 @@ __device__ void choose_targets(const Release& work, const RowCacheHead& head,
   }
   const int32_t own_deficits = choose_in_classes(choice, warp_idx(), num_warps());
   const int32_t num_deficits = block_sum(own_deficits, shared);
-  if (num_deficits > 0) fill_deficits(choice, num_deficits, shared);
+  const int32_t num_short = num_deficits > 0 ? fill_deficits(choice, num_deficits, shared) : 0;
   __syncthreads();
+  return num_short;
 }
+
+// Numbers of evicted rows, [first, last).
+struct Dropped {
+  int64_t first;
+  int64_t last;
+};
 
 __device__ void move_row(const RowCacheState& cache, int32_t source, int32_t target) {
   const int64_t host_row = cache.owner_of(source);
@@ -185,14 +206,21 @@ __device__ void move_row(const RowCacheState& cache, int32_t source, int32_t tar
 }
 
 // Returns the number of moves.
-__device__ int32_t move_rows(const Release& work, int32_t num_sources, BlockShared& shared) {
+__device__ int32_t move_rows(const Release& work, int32_t num_sources, const Dropped& dropped,
+                             BlockShared& shared) {
   int32_t num_moves = 0;
   for (int32_t first = 0; first < num_sources; first += num_threads()) {
     const int32_t i = first + thread_idx();
     const int32_t target = i < num_sources ? work.targets[i] : kAbsent;
     const Rank rank = rank_in_block(target != kAbsent, shared);
+    const int32_t moves_before = num_moves + rank.before;
+    if (i < num_sources && target == kAbsent) {
+      const int32_t source = work.sources[i];
+      remember(work.cache, dropped.first + i - moves_before, dropped.last,
+               {work.cache.owner_of(source), work.cache.last_used(source)});
+    }
     if (i < num_sources) move_row(work.cache, work.sources[i], target);
-    if (target != kAbsent) work.moves(num_moves + rank.before) = {work.sources[i], target};
+    if (target != kAbsent) work.moves(moves_before) = {work.sources[i], target};
     num_moves += rank.total;
   }
   return num_moves;
@@ -207,16 +235,19 @@ __global__ void __launch_bounds__(kMaxThreads, 1) release_segment_kernel(Release
   Leaving leaving;
   leaving.num_protected = list_sources(work, head, 0, true, shared);
   leaving.num_optional = list_sources(work, head, leaving.num_protected, false, shared);
-  choose_targets(work, head, leaving, shared);
-  const int32_t num_sources = leaving.num_protected + leaving.num_optional;
-  const int32_t num_moves = move_rows(work, num_sources, shared);
-  if (threadIdx.x != 0) return;
+  const int32_t num_short = choose_targets(work, head, leaving, shared);
   const int32_t num_victims = leaving.num_protected - at_most(leaving.num_protected, head.num_free);
-  // A victim's row is dropped; so is the row that wanted a victim and found none.
   const int32_t optional_moves =
       at_most(leaving.num_optional, head.num_free - (leaving.num_protected - num_victims));
-  *work.num_dropped += num_victims + leaving.num_optional - optional_moves;
+  const int32_t num_dropped = num_short + leaving.num_optional - optional_moves;
+  const int64_t first_dropped = head.num_evicted + num_victims;
+  const int32_t num_moves = move_rows(work, leaving.num_protected + leaving.num_optional,
+                                      {first_dropped, first_dropped + num_dropped}, shared);
+  if (threadIdx.x != 0) return;
+  // A victim's row is dropped; so is the row that wanted a victim and found none.
+  *work.num_dropped += num_victims - num_short + num_dropped;
   *work.num_moves = num_moves;
+  head.num_evicted = first_dropped + num_dropped;
   head.num_free -= leaving.num_protected - num_victims + optional_moves;
   if (num_victims > 0 && head.num_live > 0) {
     head.hand = static_cast<int32_t>((int64_t{head.hand} + num_victims) % head.num_live);

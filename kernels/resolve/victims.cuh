@@ -1,5 +1,6 @@
-// The victim choice of resolve.h, in parallel: a class is 16 lanes' work, and no two classes share
-// a slot, so each evicts its own at once. What classes could not give, one block finds afterwards.
+// The victim choice of resolve.h, in parallel: a class is one warp's work, a candidate one lane's,
+// and no two classes share a slot, so each evicts its own at once. What classes could not give, one
+// block finds afterwards.
 #pragma once
 
 #include "kernels/resolve/block_count.cuh"
@@ -15,67 +16,86 @@ struct VictimChoice {
   int32_t hand = 0;
   int32_t num_victims = 0;
   TensorView<int32_t, 1> slots;  // out: [num_victims]
+  int64_t num_evicted = 0;       // before this choice
 };
 
 __device__ inline bool is_evictable(const VictimChoice& choice, int32_t slot) {
   return choice.cache.owner_of(slot) != kNoOwner && choice.cache.last_used(slot) < choice.limit;
 }
 
-__device__ inline void evict(const RowCacheState& cache, int32_t slot) {
+__device__ inline void empty_slot(const RowCacheState& cache, int32_t slot) {
   cache.slot_of(cache.owner_of(slot)) = kAbsent;
   cache.owner_of(slot) = kNoOwner;
 }
 
-inline constexpr uint64_t kNotEvictable = ~uint64_t{0};
+struct EvictedRow {
+  int64_t host_row = kNoOwner;
+  uint32_t stamp = 0;
+};
 
-// The order within a class: by stamp, then by candidate.
-__device__ inline uint64_t key_of_candidate(const VictimChoice& choice, int32_t slot, int c) {
-  if (slot == kAbsent || !is_evictable(choice, slot)) return kNotEvictable;
-  return uint64_t{choice.cache.last_used(slot)} * kNumCandidates + c;
+// Enters evicted row `number` into the ring; `last` is the one behind the last of those that are
+// entered without a barrier between them.
+__device__ inline void remember(const RowCacheState& cache, int64_t number, int64_t last,
+                                const EvictedRow& row) {
+  const int64_t entry = ring_entry(cache.evicted_rows.sizes[0], number, last);
+  if (entry == kAbsent) return;
+  cache.evicted_rows(entry) = row.host_row;
+  cache.evicted_stamps(entry) = row.stamp;
 }
 
-__device__ inline int rank_in_class(uint64_t key) {
-  int rank = 0;
-  for (int other = 0; other < kNumCandidates; ++other) {
-    rank += __shfl_sync(kAllLanes, key, other, kNumCandidates) < key ? 1 : 0;
-  }
-  return rank;
+__device__ inline void remember_victim(const VictimChoice& choice, int64_t victim,
+                                       const EvictedRow& row) {
+  const int64_t last = choice.num_evicted + choice.num_victims;
+  remember(choice.cache, choice.num_evicted + victim, last, row);
 }
 
-// This half warp's class j, which may be none (j too large). Writes its victims, kAbsent for those
-// it cannot give, and returns how many those are (in the half's first lane, 0 in the others).
+__device__ inline void give_victim(const VictimChoice& choice, int64_t victim, int32_t slot) {
+  remember_victim(choice, victim, {choice.cache.owner_of(slot), choice.cache.last_used(slot)});
+  empty_slot(choice.cache, slot);
+  choice.slots(victim) = slot;
+}
+
+static_assert(kNumCandidates == 32, "a candidate is one lane's");
+inline constexpr uint32_t kNotEvictable = UINT32_MAX;  // above any stamp older than a limit
+
+// This lane's candidate of the class that begins at `first`, or kAbsent.
+__device__ inline int32_t candidate_at(const VictimChoice& choice, int64_t first, int32_t stride) {
+  const int c = lane_idx();
+  if (c >= choice.num_live) return kAbsent;
+  return static_cast<int32_t>((first + int64_t{c} * stride) % choice.num_live);
+}
+
+// This warp's class j. Writes its victims, kAbsent for those it cannot give, and returns how many
+// those are (in the first lane, 0 in the others).
 __device__ inline int32_t choose_in_class(const VictimChoice& choice, int32_t j, int32_t stride) {
-  const int c = lane_idx() % kNumCandidates;
-  const bool is_class = j < choice.num_victims && j < stride;
-  int32_t slot = kAbsent;
-  if (is_class && c < choice.num_live) {
-    slot = static_cast<int32_t>((int64_t{choice.hand} + j + int64_t{c} * stride) % choice.num_live);
+  const int32_t slot = candidate_at(choice, int64_t{choice.hand} + j, stride);
+  uint32_t stamp = kNotEvictable;
+  if (slot != kAbsent && is_evictable(choice, slot)) stamp = choice.cache.last_used(slot);
+  const int32_t wanted = victims_of_class(choice.num_victims, j, stride);
+  int32_t num_given = 0;
+  for (; num_given < wanted; ++num_given) {
+    const uint32_t oldest = __reduce_min_sync(kAllLanes, stamp);
+    if (oldest == kNotEvictable) break;
+    const unsigned votes = __ballot_sync(kAllLanes, stamp == oldest);
+    if (stamp != oldest || votes_before(votes) != 0) continue;
+    give_victim(choice, j + int64_t{num_given} * stride, slot);
+    stamp = kNotEvictable;
   }
-  const uint64_t key = key_of_candidate(choice, slot, c);
-  const int rank = rank_in_class(key);
-  const unsigned votes = __ballot_sync(kAllLanes, key != kNotEvictable);
-  const int num_found = __popc(votes >> (lane_idx() / kNumCandidates * kNumCandidates) & 0xffffu);
-  const int32_t wanted = is_class ? victims_of_class(choice.num_victims, j, stride) : 0;
-  if (key != kNotEvictable && rank < wanted) {
-    evict(choice.cache, slot);
-    choice.slots(j + int64_t{rank} * stride) = slot;
-  }
-  for (int32_t i = num_found + c; i < wanted; i += kNumCandidates) {
+  for (int32_t i = num_given + lane_idx(); i < wanted; i += kNumCandidates) {
+    remember_victim(choice, j + int64_t{i} * stride, {});
     choice.slots(j + int64_t{i} * stride) = kAbsent;
   }
-  return c == 0 && wanted > num_found ? wanted - num_found : 0;
+  return lane_idx() == 0 ? wanted - num_given : 0;
 }
 
 // Warp `warp` of `num` does its part of the classes. The sum over all lanes of all warps is the
 // number of victims left to fill_deficits.
 __device__ inline int32_t choose_in_classes(const VictimChoice& choice, int warp, int num) {
-  constexpr int kClassesPerWarp = 32 / kNumCandidates;
   const int32_t stride = victim_stride(choice.num_live);
   const int32_t num_classes = choice.num_victims < stride ? choice.num_victims : stride;
   int32_t num_deficits = 0;
-  for (int32_t first = warp * kClassesPerWarp; first < num_classes;
-       first += num * kClassesPerWarp) {
-    num_deficits += choose_in_class(choice, first + lane_idx() / kNumCandidates, stride);
+  for (int32_t j = warp; j < num_classes; j += num) {
+    num_deficits += choose_in_class(choice, j, stride);
   }
   return num_deficits;
 }
@@ -113,9 +133,7 @@ __device__ inline int32_t fill_deficits(const VictimChoice& choice, int32_t num_
     if (rank.total == 0) continue;
     const int32_t num_collected = collect_evictable(choice, rank.total, cursor, shared);
     if (is_open && rank.before < num_collected) {
-      const int32_t slot = shared.slots[rank.before];
-      evict(choice.cache, slot);
-      choice.slots(victim) = slot;
+      give_victim(choice, victim, shared.slots[rank.before]);
     }
     num_deficits -= rank.total;
     num_short += rank.total - num_collected;

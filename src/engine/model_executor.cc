@@ -105,6 +105,9 @@ void ModelExecutor::submit_part(const RankPlan& plan, int64_t max_rank_rows) {
   DHS_CHECK(std::ssize(in_flight_) < max_in_flight_, in_flight_.size(), " steps are in flight");
   parts_.device->attach_thread();
   parts_.store->apply(plan.retired_blocks, plan.chunk_moves, plan.restores);
+  for (size_t g = 0; g < plan.refill_rows.size(); ++g) {
+    parts_.store->refill(static_cast<int>(g), plan.refill_rows[g]);
+  }
   const int place = next_place_;
   next_place_ = 1 - next_place_;
   if (parts_.recorder != nullptr) parts_.recorder->begin_step(plan);

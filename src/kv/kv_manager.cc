@@ -292,6 +292,16 @@ std::vector<ChunkMove> KvManager::rebalance(absl::Time now) {
                              .weights = controller_->weights()});
 }
 
+std::vector<int64_t> KvManager::refill_rows() const {
+  if (residency_.mode != ResidencyMode::kAdaptive) return {};
+  std::vector<int64_t> capacity_rows;
+  for (int g = 0; g < static_cast<int>(geometry_.groups.size()); ++g) {
+    capacity_rows.push_back(device_->num_row_chunks(g) *
+                            geometry_.records_per_chunk(g, capacity_.chunk_bytes));
+  }
+  return controller_->refill_rows(capacity_rows);
+}
+
 std::vector<HostBlockId> KvManager::take_retired_blocks() { return host_->take_retired(); }
 
 std::vector<BlockRestore> KvManager::take_restores() { return std::exchange(restores_, {}); }

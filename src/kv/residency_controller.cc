@@ -28,7 +28,8 @@ ResidencyController::ResidencyController(const KvGeometry& geometry, const KvCap
       link_bytes_per_s_(static_cast<double>(capacity.link_bytes_per_s)),
       config_(config),
       weights_(geometry.groups.size(), 1.0),
-      sums_(geometry.groups.size()) {}
+      sums_(geometry.groups.size()),
+      resident_rows_(geometry.groups.size()) {}
 
 void ResidencyController::observe(std::span<const GroupTraffic> groups, absl::Duration elapsed) {
   if (groups.empty()) return;
@@ -38,6 +39,7 @@ void ResidencyController::observe(std::span<const GroupTraffic> groups, absl::Du
   for (size_t g = 0; g < groups.size(); ++g) {
     sums_[g].missed += groups[g].rows_missed;
     sums_[g].resident += groups[g].rows_resident;
+    resident_rows_[g] = groups[g].rows_resident;
     fetched_bytes += static_cast<double>(groups[g].rows_missed * geometry_.groups[g].record_bytes);
   }
   ++num_observed_;
@@ -69,11 +71,36 @@ bool ResidencyController::is_worth_it() const {
   return fetched_bytes_ / link_bytes_per_s_ >= config_.grow_worth * step_s_;
 }
 
+bool ResidencyController::may_grow() const {
+  return now_ - pressed_at_ >= config_.grow_delay && is_worth_it();
+}
+
+// Of a step; not known without the link's speed and the step's time.
+double ResidencyController::growth_bytes() const {
+  return config_.grow_link_share * link_bytes_per_s_ * step_s_;
+}
+
 int64_t ResidencyController::growth_chunks() const {
-  if (now_ - pressed_at_ < config_.grow_delay || !is_worth_it()) return 0;
+  if (!may_grow()) return 0;
   if (link_bytes_per_s_ == 0 || step_s_ == 0) return INT64_MAX;
-  const double bytes = config_.grow_link_share * link_bytes_per_s_ * step_s_;
-  return std::max<int64_t>(1, static_cast<int64_t>(bytes / static_cast<double>(chunk_bytes_)));
+  const double chunks = growth_bytes() / static_cast<double>(chunk_bytes_);
+  return std::max<int64_t>(1, static_cast<int64_t>(chunks));
+}
+
+// What may be fetched goes to the groups in proportion to the bytes that they have free.
+std::vector<int64_t> ResidencyController::refill_rows(
+    std::span<const int64_t> capacity_rows) const {
+  const double most_bytes = growth_bytes();
+  if (!may_grow() || most_bytes == 0) return {};
+  std::vector<int64_t> rows;
+  double free_bytes = 0;
+  for (size_t g = 0; g < capacity_rows.size(); ++g) {
+    rows.push_back(std::max<int64_t>(0, capacity_rows[g] - resident_rows_[g]));
+    free_bytes += static_cast<double>(rows[g] * geometry_.groups[g].record_bytes);
+  }
+  const double share = std::min(1.0, most_bytes / free_bytes);
+  for (int64_t& count : rows) count = static_cast<int64_t>(share * static_cast<double>(count));
+  return rows;
 }
 
 // A group that missed nothing says nothing of its m: it keeps its weight among the others. They go

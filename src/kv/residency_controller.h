@@ -6,7 +6,8 @@
 // free let the next admission pass without a release.
 //
 // How fast. The rows that fill a step's new chunks may take grow_link_share of what the link moves
-// in a step. Releases know no limit.
+// in a step; as much is fetched ahead of need into slots that are free, rows evicted last coming
+// first. Releases know no limit.
 //
 // Headroom. Chunks left free for what requests will require in headroom_steps steps, at the rate of
 // late. When fewer are free, optional residency is given up until twice as many are, and it grows
@@ -49,6 +50,9 @@ class ResidencyController {
   int64_t headroom_chunks() const;
   // That may be added in this step; 0 while residency is not to grow.
   int64_t growth_chunks() const;
+  // By index group: rows to fetch in this step out of those it evicted lately, into what is free of
+  // capacity_rows; empty: none.
+  std::vector<int64_t> refill_rows(std::span<const int64_t> capacity_rows) const;
   // By index group: the rows it should hold are in proportion to it. The largest is 1.
   std::span<const double> weights() const { return weights_; }
 
@@ -58,7 +62,9 @@ class ResidencyController {
     int64_t resident = 0;
   };
 
+  bool may_grow() const;
   bool is_worth_it() const;
+  double growth_bytes() const;
   void set_weights();
 
   const KvGeometry& geometry_;
@@ -67,6 +73,7 @@ class ResidencyController {
   ResidencyConfig config_;
   std::vector<double> weights_;
   std::vector<Sums> sums_;
+  std::vector<int64_t> resident_rows_;  // by group, after the step observed last
   int64_t num_observed_ = 0;
   absl::Time now_ = absl::InfinitePast();
   absl::Time weights_since_ = absl::InfinitePast();

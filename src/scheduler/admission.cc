@@ -106,19 +106,33 @@ std::vector<RankLoad> Scheduler::loads(const KvDemand& demand) const {
   return loads;
 }
 
+// Whoever cannot start holds those behind it. But where host memory is short, parked requests that
+// hold it are behind: they go on, since nobody else can give it back.
 void Scheduler::start_waiting() {
+  bool only_parked = false;
   size_t i = 0;
   while (i < waiting_.size()) {
     Sequence& sequence = *waiting_[i];
-    if (sequence.is_paused) {
+    if (sequence.is_paused || (only_parked && !sequence.is_admitted)) {
       ++i;
       continue;
     }
-    while (!start(sequence)) {
-      if (!make_place(sequence)) return;
+    bool is_started = start(sequence);
+    while (!is_started && make_place(sequence)) is_started = start(sequence);
+    if (is_started) {
+      Sequence::insert(Sequence::take(sequence, waiting_), running_);
+      continue;
     }
-    Sequence::insert(Sequence::take(sequence, waiting_), running_);
+    if (sequence.is_admitted || has_host_room(sequence)) return;
+    only_parked = true;
+    ++i;
   }
+}
+
+bool Scheduler::has_host_room(const Sequence& sequence) const {
+  const KvDemand demand = demand_of(sequence.request, sequence.tokens, sequence.max_tokens());
+  return std::any_of(kv_.begin(), kv_.end(),
+                     [&](const KvManager* kv) { return kv->has_host_room(demand); });
 }
 
 bool Scheduler::start(Sequence& sequence) {

@@ -30,6 +30,7 @@ RankPlan Scheduler::plan_rank(int rank) {
   plan.retired_blocks = kv_[rank]->take_retired_blocks();
   plan.chunk_moves = kv_[rank]->rebalance(now_);
   plan.restores = kv_[rank]->take_restores();
+  plan.refill_rows = kv_[rank]->refill_rows();
   return plan;
 }
 

@@ -42,6 +42,7 @@ Json point_json(const SimPoint& point) {
           {"chunks_index", point.chunks_index},
           {"cached_rows", point.cached_rows},
           {"chunks_released", point.chunks_released},
+          {"rows_refilled", point.rows_refilled},
           {"step_time_s", point.step_time},
           {"host_fetch_fraction", point.rows.fetch_fraction()},
           {"missed_per_selected", point.rows.missed_per_selected()}};

@@ -1,10 +1,16 @@
 #include "sim/row_caches.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "dhisparse/base.h"
 
 namespace dhs::sim {
+namespace {
+
+constexpr size_t kMostEvictedRows = size_t{1} << 16;  // as the store
+
+}  // namespace
 
 RowCaches::RowCaches(const KvGeometry& geometry, const KvCapacity& capacity)
     : caches_(geometry.groups.size()), counts_(geometry.groups.size()) {
@@ -20,12 +26,19 @@ RowCaches::RowCaches(const KvGeometry& geometry, const KvCapacity& capacity)
     cache.owner_of.assign(segments * per_segment, kNoOwner);
     cache.last_used.resize(cache.owner_of.size());
     cache.free_ring.resize(cache.owner_of.size());
+    const size_t ring_size = std::min(std::bit_ceil(cache.owner_of.size()), kMostEvictedRows);
+    cache.evicted_rows.assign(ring_size, kNoOwner);
+    cache.evicted_stamps.resize(ring_size);
+    cache.evicted_before.resize(capacity.num_host_blocks);
     cache.state = {view(cache.slot_of.data(), cache.slot_of.size()),
                    view(cache.owner_of.data(), cache.owner_of.size()),
                    view(cache.last_used.data(), cache.last_used.size()),
                    view(cache.free_ring.data(), cache.free_ring.size()),
                    &cache.head,
-                   static_cast<int32_t>(per_segment)};
+                   static_cast<int32_t>(per_segment),
+                   view(cache.evicted_rows.data(), cache.evicted_rows.size()),
+                   view(cache.evicted_stamps.data(), cache.evicted_stamps.size()),
+                   view(cache.evicted_before.data(), cache.evicted_before.size())};
   }
 }
 
@@ -37,7 +50,21 @@ void RowCaches::release(Cache& cache) {
       {cache.state, view(moves_.data(), moves_.size()), &num_moves, &num_dropped}, {});
 }
 
-int64_t RowCaches::apply(const RankPlan& plan) {
+int64_t RowCaches::refill(Cache& cache, int64_t max_rows) {
+  int64_t num_refilled = 0;
+  if (max_rows <= 0) return num_refilled;
+  orders_.resize(std::max<size_t>(orders_.size(), max_rows));
+  int32_t num_orders = 0;
+  launch_refill({.cache = cache.state,
+                 .block_tokens = kHostBlockTokens,
+                 .orders = view(orders_.data(), max_rows),
+                 .num_orders = &num_orders,
+                 .num_refilled = &num_refilled},
+                {});
+  return num_refilled;
+}
+
+RowCaches::Changes RowCaches::apply(const RankPlan& plan) {
   for (HostBlockId block : plan.retired_blocks) {
     for (Cache& cache : caches_) {
       launch_invalidate({.cache = cache.state,
@@ -46,7 +73,7 @@ int64_t RowCaches::apply(const RankPlan& plan) {
                         {});
     }
   }
-  int64_t num_released = 0;
+  Changes changes;
   for (const ChunkMove& move : plan.chunk_moves) {
     if (move.kind == ChunkMove::Kind::kGrowRows) {
       Cache& cache = caches_[move.group];
@@ -56,9 +83,12 @@ int64_t RowCaches::apply(const RankPlan& plan) {
     }
     if (move.kind != ChunkMove::Kind::kReleaseRows) continue;
     release(caches_[move.group]);
-    ++num_released;
+    ++changes.chunks_released;
   }
-  return num_released;
+  for (size_t g = 0; g < plan.refill_rows.size(); ++g) {
+    changes.rows_refilled += refill(caches_[g], plan.refill_rows[g]);
+  }
+  return changes;
 }
 
 void RowCaches::fill(int group, std::span<const int64_t> host_rows) {

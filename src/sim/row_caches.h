@@ -36,9 +36,12 @@ class RowCaches {
   // max_rows: host rows. A cache has slots for no more of them.
   RowCaches(const KvGeometry& geometry, const KvCapacity& capacity);
 
-  // A plan's memory changes, in the order in which a store makes them. Number of chunks that row
-  // caches released.
-  int64_t apply(const RankPlan& plan);
+  // A plan's memory changes, in the order in which a store makes them.
+  struct Changes {
+    int64_t chunks_released = 0;  // by row caches
+    int64_t rows_refilled = 0;
+  };
+  Changes apply(const RankPlan& plan);
 
   // One step: claim and resolve in every group; by request, what it selected and missed.
   void run(const StepRows& rows);
@@ -62,6 +65,9 @@ class RowCaches {
     std::vector<int64_t> owner_of;
     std::vector<uint32_t> last_used;
     std::vector<int32_t> free_ring;
+    std::vector<int64_t> evicted_rows;
+    std::vector<uint32_t> evicted_stamps;
+    std::vector<int64_t> evicted_before;
     RowCacheHead head;
     RowCacheState state;
   };
@@ -71,6 +77,7 @@ class RowCaches {
   };
 
   void release(Cache& cache);
+  int64_t refill(Cache& cache, int64_t max_rows);
   std::vector<Tile> tiles(const StepRows& rows, int group);
   void resolve(const StepRows& rows, int group, const Tile& tile, ResolveCounters& counters);
 

@@ -192,7 +192,9 @@ double SimExecutor::add_decode_results(const RankPlan& plan, StepResult& result)
 
 StepResult SimExecutor::execute(const RankPlan& plan) {
   latest_ = {};
-  latest_.chunks_released = caches_.apply(plan);
+  const RowCaches::Changes changes = caches_.apply(plan);
+  latest_.chunks_released = changes.chunks_released;
+  latest_.rows_refilled = changes.rows_refilled;
   start_requests(plan);
   run_decodes(plan);
   StepResult result;

@@ -25,6 +25,7 @@ struct StepRecord {
   int64_t num_admitted = 0;
   int64_t chunks_released = 0;  // by row caches
   double fetched_rows = 0;      // of row_bytes, all groups of the model
+  int64_t rows_refilled = 0;    // of sampled groups, ahead of need
   RowCounts rows;
   StepTimes times;  // zero unless a request decoded
 };

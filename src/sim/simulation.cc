@@ -190,6 +190,7 @@ void Simulation::add_to_series() {
   const StepRecord& latest = executor_.latest();
   point.rows.add(latest.rows);
   point.chunks_released += latest.chunks_released;
+  point.rows_refilled += latest.rows_refilled;
   point.step_time += latest.times.total() / static_cast<double>(period);
   point.time = report_.seconds;
   point.concurrency = offered_;

@@ -1,11 +1,18 @@
 // The store's memory and what happens to it between steps.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "dhisparse/base.h"
 #include "dhisparse/store.h"
 
 namespace dhs {
+namespace {
+
+// Of the evicted rows that a group remembers: as many as its row cache has slots, but no more.
+constexpr uint64_t kMostEvictedRows = uint64_t{1} << 16;
+
+}  // namespace
 
 KvStore::KvStore(Device& device, KvGeometry geometry, KvCapacity capacity, StoreLayout layout)
     : device_(device),
@@ -92,6 +99,11 @@ void KvStore::lay_out_state(ArenaCarver& carver) {
     cache.owner_of = carver.take<int64_t>(max_slots);
     cache.last_used = carver.take<uint32_t>(max_slots);
     cache.free_ring = carver.take<int32_t>(max_slots);
+    const auto ring_size = static_cast<int64_t>(
+        std::min(std::bit_ceil(static_cast<uint64_t>(max_slots)), kMostEvictedRows));
+    cache.evicted_rows = carver.take<int64_t>(ring_size);
+    cache.evicted_stamps = carver.take<uint32_t>(ring_size);
+    cache.evicted_before = carver.take<int64_t>(capacity_.num_host_blocks);
   }
   const int64_t num_tables = std::ssize(row_caches_) + 1;
   chunk_offsets_ = view(carver.take<int64_t>(num_tables * capacity_.num_chunks).data, num_tables,
@@ -213,6 +225,19 @@ void KvStore::release_rows(const ChunkMove& move) {
                       stream_);
 }
 
+void KvStore::refill(int group, int64_t max_rows) {
+  DHS_CHECK(!fetch_in_flight_, "a refill within a step");
+  const int64_t most = std::min(max_rows, orders_.sizes[0]);
+  if (most <= 0) return;
+  launch_refill({.cache = row_caches_[group],
+                 .block_tokens = kHostBlockTokens,
+                 .orders = view(orders_.data, most),
+                 .num_orders = &num_orders_(0),
+                 .num_refilled = &counters_.data[group].refilled},
+                stream_);
+  gather(group, 0, stream_);
+}
+
 // ---- Reports ------------------------------------------------------------------------------------
 
 void KvStore::queue_report(int place) {
@@ -262,6 +287,8 @@ RowCacheCounters KvStore::counters(int place, int group) const {
   counters.resolve.evicted = counted.first.evicted + counted.repeat.evicted;
   counters.fetched_bytes = counters.resolve.missed * geometry_.groups[group].record_bytes;
   counters.released = counted.released;
+  counters.refilled = counted.refilled;
+  counters.refilled_bytes = counted.refilled * geometry_.groups[group].record_bytes;
   return counters;
 }
 

@@ -252,7 +252,7 @@ TEST(RowCacheStates, are_equal_over_random_passes_of_one_block) {
 }
 
 TEST(RowCacheStates, are_equal_in_caches_of_less_than_one_stride) {
-  for (int32_t num_slots : {1, 3, 15, 17, 31, 33}) {
+  for (int32_t num_slots : {1, 3, 31, 33, 63, 65}) {
     expect_equal_states({.shape = {1024, num_slots, 2},
                          .num_query_rows = 3,
                          .top_k = 20,

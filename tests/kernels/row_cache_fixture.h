@@ -33,12 +33,17 @@ struct RowCacheImage {
   std::vector<int32_t> free_ring;
   RowCacheHead head;
   int32_t slots_per_segment = 1;
+  std::vector<int64_t> evicted_rows;
+  std::vector<uint32_t> evicted_stamps;
+  std::vector<int64_t> evicted_before;
 
   const char* check() {
-    return check_row_cache({view(slot_of.data(), slot_of.size()),
-                            view(owner_of.data(), owner_of.size()),
-                            view(last_used.data(), last_used.size()),
-                            view(free_ring.data(), free_ring.size()), &head, slots_per_segment});
+    return check_row_cache(
+        {view(slot_of.data(), slot_of.size()), view(owner_of.data(), owner_of.size()),
+         view(last_used.data(), last_used.size()), view(free_ring.data(), free_ring.size()), &head,
+         slots_per_segment, view(evicted_rows.data(), evicted_rows.size()),
+         view(evicted_stamps.data(), evicted_stamps.size()),
+         view(evicted_before.data(), evicted_before.size())});
   }
 };
 
@@ -51,6 +56,12 @@ inline std::string difference(const RowCacheImage& a, const RowCacheImage& b) {
   if (x.num_live != y.num_live) return "num_live";
   if (x.num_free != y.num_free) return "num_free";
   if (x.num_missing != y.num_missing) return "num_missing";
+  if (x.num_evicted != y.num_evicted) return "num_evicted";
+  for (size_t i = 0; i < a.evicted_rows.size(); ++i) {
+    if (a.evicted_rows[i] != b.evicted_rows[i]) return "evicted_rows " + std::to_string(i);
+    if (a.evicted_stamps[i] != b.evicted_stamps[i]) return "evicted_stamps " + std::to_string(i);
+  }
+  if (a.evicted_before != b.evicted_before) return "evicted_before";
   for (size_t i = 0; i < a.slot_of.size(); ++i) {
     if (a.slot_of[i] != b.slot_of[i]) return "slot_of " + std::to_string(i);
   }
@@ -93,10 +104,19 @@ struct Released {
   bool operator==(const Released&) const = default;
 };
 
+struct Refilled {
+  std::vector<int64_t> rows;
+  std::vector<int32_t> slots;
+  int64_t num_refilled = 0;  // as counted
+
+  bool operator==(const Refilled&) const = default;
+};
+
 struct Shape {
   int64_t num_host_rows = 0;
   int32_t slots_per_segment = 1;
   int32_t max_num_segments = 1;
+  int32_t ring_size = 128;  // of evicted rows
 };
 
 // A row cache in memory of one kind whose passes are run by Passes::run(params).
@@ -109,6 +129,9 @@ class RowCache {
         last_used_(int64_t{shape.slots_per_segment} * shape.max_num_segments, 0),
         free_ring_(int64_t{shape.slots_per_segment} * shape.max_num_segments, -9),
         head_(1, RowCacheHead{}),
+        evicted_rows_(shape.ring_size, kNoOwner),
+        evicted_stamps_(shape.ring_size, 0),
+        evicted_before_(shape.num_host_rows / kBlockTokens, 0),
         shape_(shape) {}
 
   RowCacheState state() {
@@ -118,11 +141,15 @@ class RowCache {
             view(last_used_.data(), num_slots),
             view(free_ring_.data(), num_slots),
             head_.data(),
-            shape_.slots_per_segment};
+            shape_.slots_per_segment,
+            view(evicted_rows_.data(), shape_.ring_size),
+            view(evicted_stamps_.data(), shape_.ring_size),
+            view(evicted_before_.data(), shape_.num_host_rows / kBlockTokens)};
   }
   RowCacheImage image() const {
-    return {slot_of_.download(),   owner_of_.download(), last_used_.download(),
-            free_ring_.download(), head_.download()[0],  shape_.slots_per_segment};
+    return {slot_of_.download(),      owner_of_.download(),       last_used_.download(),
+            free_ring_.download(),    head_.download()[0],        shape_.slots_per_segment,
+            evicted_rows_.download(), evicted_stamps_.download(), evicted_before_.download()};
   }
   RowCacheHead head() const { return head_.download()[0]; }
   void set_tick(uint32_t tick) {
@@ -189,6 +216,25 @@ class RowCache {
     head();  // the list may go when the launch has ended
   }
 
+  Refilled refill(int max_num_rows) {
+    Array<FetchOrder> orders(max_num_rows, FetchOrder{-7, -7});
+    Array<int32_t> num_orders(1, -7);
+    Array<int64_t> num_refilled(1, 0);
+    Passes::run(RefillParams{.cache = state(),
+                             .block_tokens = kBlockTokens,
+                             .orders = view(orders.data(), max_num_rows),
+                             .num_orders = num_orders.data(),
+                             .num_refilled = num_refilled.data()});
+    Refilled out = {.num_refilled = num_refilled.download()[0]};
+    std::vector<FetchOrder> written = orders.download();
+    written.resize(num_orders.download()[0]);
+    for (const FetchOrder& order : written) {
+      out.rows.push_back(order.host_row);
+      out.slots.push_back(order.slot);
+    }
+    return out;
+  }
+
   Released release() {
     Array<MoveOrder> moves(shape_.slots_per_segment, MoveOrder{-7, -7});
     Array<int32_t> num_moves(1, -7);
@@ -217,6 +263,9 @@ class RowCache {
   Array<uint32_t> last_used_;
   Array<int32_t> free_ring_;
   Array<RowCacheHead> head_;
+  Array<int64_t> evicted_rows_;
+  Array<uint32_t> evicted_stamps_;
+  Array<int64_t> evicted_before_;
   Shape shape_;
 };
 
@@ -225,6 +274,7 @@ struct TestedPasses {
   static void run(const ResolveParams& params) { launch_resolve(params, stream()); }
   static void run(const ClaimParams& params) { launch_claim(params, stream()); }
   static void run(const InvalidateParams& params) { launch_invalidate(params, stream()); }
+  static void run(const RefillParams& params) { launch_refill(params, stream()); }
   static void run(const ReleaseParams& params) { launch_release_segment(params, stream()); }
   static void add(const SegmentParams& params) { launch_add_segment(params, stream()); }
   static void begin(const SegmentParams& params) { launch_begin_step(params, stream()); }
@@ -235,6 +285,7 @@ struct CpuPasses {
   static void run(const ResolveParams& params) { launch_resolve(params, {}); }
   static void run(const ClaimParams& params) { launch_claim(params, {}); }
   static void run(const InvalidateParams& params) { launch_invalidate(params, {}); }
+  static void run(const RefillParams& params) { launch_refill(params, {}); }
   static void run(const ReleaseParams& params) { launch_release_segment(params, {}); }
   static void add(const SegmentParams& params) { launch_add_segment(params, {}); }
   static void begin(const SegmentParams& params) { launch_begin_step(params, {}); }

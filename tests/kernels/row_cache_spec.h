@@ -27,6 +27,14 @@ struct SpecPasses {
     cache.last_used(slot) = stamp;
   }
 
+  // As the latest evicted row.
+  static void remember(const RowCacheState& cache, int64_t host_row, uint32_t stamp) {
+    const int64_t number = cache.head->num_evicted++;
+    if (cache.evicted_rows.sizes[0] == 0) return;
+    cache.evicted_rows(number % cache.evicted_rows.sizes[0]) = host_row;
+    cache.evicted_stamps(number % cache.evicted_rows.sizes[0]) = stamp;
+  }
+
   // Victim number -> slot, for those that exist. Evicts nothing yet.
   static std::map<int64_t, int32_t> victims(const RowCacheState& cache, uint32_t limit, int64_t n) {
     const int64_t num_live = cache.head->num_live;
@@ -72,6 +80,9 @@ struct SpecPasses {
     for (int64_t victim = 0; victim < n; ++victim) {
       const auto found = chosen.find(victim);
       slots.push_back(found == chosen.end() ? kAbsent : found->second);
+      const int32_t slot = slots.back();
+      if (slot == kAbsent) remember(cache, kNoOwner, 0);
+      if (slot != kAbsent) remember(cache, cache.owner_of(slot), cache.last_used(slot));
     }
     for (const auto& [victim, slot] : chosen) empty_slot(cache, slot);
     *num_evicted += static_cast<int64_t>(chosen.size());
@@ -83,6 +94,7 @@ struct SpecPasses {
   static void end_pass(const RowCacheState& cache) {
     if (cache.head->tick < row_cache::kLastTick) return;
     for (int32_t slot = 0; slot < cache.head->num_live; ++slot) cache.last_used(slot) = 0;
+    for (int64_t i = 0; i < cache.evicted_stamps.sizes[0]; ++i) cache.evicted_stamps(i) = 0;
     cache.head->tick = 0;
     cache.head->step_tick = 1;
   }
@@ -174,6 +186,26 @@ struct SpecPasses {
         empty_slot(cache, slot);
         cache.free_ring(cache.head->num_free++) = slot;
       }
+      if (cache.evicted_before.sizes[0] == 0) continue;
+      cache.evicted_before(params.blocks(i)) = cache.head->num_evicted;
+    }
+  }
+
+  static void run(const RefillParams& params) {
+    const RowCacheState& cache = params.cache;
+    RowCacheHead& head = *cache.head;
+    *params.num_orders = 0;
+    for (int64_t number = head.num_evicted - 1; number >= 0; --number) {
+      const int64_t ring_size = cache.evicted_rows.sizes[0];
+      if (number < head.num_evicted - ring_size || head.num_free == 0) return;
+      if (*params.num_orders == params.orders.sizes[0]) return;
+      const int64_t row = cache.evicted_rows(number % ring_size);
+      if (row == kNoOwner || cache.slot_of(row) != kAbsent) continue;
+      if (cache.evicted_before(row / params.block_tokens) > number) continue;
+      const int32_t slot = cache.free_ring(--head.num_free);
+      give(cache, slot, row, cache.evicted_stamps(number % ring_size));
+      params.orders((*params.num_orders)++) = {row, slot};
+      ++*params.num_refilled;
     }
   }
 
@@ -193,6 +225,9 @@ struct SpecPasses {
     const RowCacheState& cache = params.cache;
     for (int64_t i = 0; i < cache.slot_of.sizes[0]; ++i) cache.slot_of(i) = kAbsent;
     for (int64_t i = 0; i < cache.owner_of.sizes[0]; ++i) cache.owner_of(i) = kNoOwner;
+    for (int64_t i = 0; i < cache.evicted_rows.sizes[0]; ++i) cache.evicted_rows(i) = kNoOwner;
+    for (int64_t i = 0; i < cache.evicted_stamps.sizes[0]; ++i) cache.evicted_stamps(i) = 0;
+    for (int64_t i = 0; i < cache.evicted_before.sizes[0]; ++i) cache.evicted_before(i) = 0;
     *cache.head = {};
   }
 
@@ -202,6 +237,7 @@ struct SpecPasses {
     const uint32_t stamp = cache.last_used(from);
     empty_slot(cache, from);
     *params.num_dropped += to == kAbsent ? 1 : 0;
+    if (to == kAbsent) remember(cache, row, stamp);
     if (to == kAbsent) return;
     give(cache, to, row, stamp);
     params.moves((*params.num_moves)++) = {from, to};

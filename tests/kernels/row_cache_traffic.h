@@ -154,7 +154,7 @@ class Draw {
 };
 
 inline void run_one_pass(Twins& twins, const Traffic& traffic, Draw& draw) {
-  const int kind = draw.below(16);
+  const int kind = draw.below(17);
   const RowCacheHead head = twins.head();
   const int32_t num_segments = head.num_live / traffic.shape.slots_per_segment;
   if (kind == 0 && num_segments < traffic.shape.max_num_segments) {
@@ -172,6 +172,9 @@ inline void run_one_pass(Twins& twins, const Traffic& traffic, Draw& draw) {
     if (!protect) return;
     twins.run("claim", [&](auto& cache) { return cache.claim({}); });
     twins.run("claim", [&](auto& cache) { return cache.claim({}); });
+  } else if (kind == 16) {
+    const int most = draw.below(2 * traffic.shape.ring_size);
+    twins.run("refill", [&](auto& cache) { return cache.refill(most); });
   } else if (kind == 7) {
     twins.run("begin", [](auto& cache) { cache.begin_step(); });
   } else {

@@ -58,6 +58,29 @@ TEST(Residency, a_step_grows_what_its_share_of_the_link_can_fill) {
   EXPECT_EQ(world.step({256, 256}).grown, 3);
 }
 
+TEST(Residency, free_slots_are_refilled_as_the_link_allows_and_by_what_is_free) {
+  World world(150, {.headroom_steps = 0, .grow_delay = absl::ZeroDuration()},
+              100 * 10 * kChunkBytes);
+  const auto memory = world.kv.admit(16384);
+  world.step({256, 256});
+  // 64 chunks of 256 rows each; 3 chunks of 256 rows are what the step may fetch.
+  world.kv.observe(std::vector<GroupTraffic>{{256, 16384 - 100}, {256, 16384 - 300}},
+                   absl::Milliseconds(10));
+  world.kv.rebalance(world.now);
+  EXPECT_EQ(world.kv.refill_rows(), (std::vector<int64_t>{100, 300}));
+  world.kv.observe(std::vector<GroupTraffic>{{256, 16384 - 1000}, {256, 16384 - 3000}},
+                   absl::Milliseconds(10));
+  EXPECT_EQ(world.kv.refill_rows(), (std::vector<int64_t>{192, 576}));
+}
+
+TEST(Residency, nothing_is_refilled_where_the_link_is_not_known) {
+  World world(150);
+  const auto memory = world.kv.admit(16384);
+  world.step({256, 256});
+  world.step({256, 256});
+  EXPECT_TRUE(world.kv.refill_rows().empty());
+}
+
 TEST(Residency, does_not_grow_soon_after_a_release_that_was_required) {
   World world(80, {.headroom_steps = 0, .grow_delay = absl::Milliseconds(55)});
   const auto memory = world.kv.admit(16384);

@@ -68,6 +68,20 @@ TEST(Priority, equals_are_never_parked_for_each_other) {
   EXPECT_EQ(describe(driver.step().work), "1: 1+1!");
 }
 
+TEST(Priority, parked_requests_go_on_past_one_that_waits_for_their_host_blocks) {
+  SchedulerDriver driver(kTwo, 4);
+  driver.enqueue(1, {.prompt_tokens = 60, .max_tokens = 100});  // 3 of 4 host blocks
+  driver.step();
+  driver.scheduler().set_paused(RequestId(1), true);
+  EXPECT_TRUE(driver.step().work.empty());
+  driver.enqueue(2, {.prompt_tokens = 60, .max_tokens = 60, .priority = 1});  // wants 2
+  driver.enqueue(3, {.prompt_tokens = 1, .max_tokens = 1});                   // behind it
+  driver.scheduler().set_paused(RequestId(1), false);
+  EXPECT_EQ(describe(driver.step().work), "1: 60+1!");
+  EXPECT_EQ(driver.scheduler().num_queued(), 2);
+  driver.finish_all();
+}
+
 TEST(Priority, nobody_is_parked_for_one_that_would_not_fit_even_then) {
   // 8 chunks: a request of 900 tokens needs 4 of index items and 1 + 1 of rows.
   SchedulerDriver driver({.max_running = 4, .max_batched_tokens = 512}, 20, 16);

@@ -6,6 +6,10 @@
 
 namespace dhs::sim {
 
+namespace {
+constexpr int64_t kEvictedRows = 64;  // that a row cache remembers
+}
+
 ByteLessExecutor::ByteLessExecutor(const KvGeometry& geometry, const KvCapacity& capacity,
                                    uint32_t seed)
     : geometry_(geometry),
@@ -21,12 +25,18 @@ ByteLessExecutor::ByteLessExecutor(const KvGeometry& geometry, const KvCapacity&
     cache.owner_of.assign(per_segment * capacity.num_chunks, kNoOwner);
     cache.last_used.resize(cache.owner_of.size());
     cache.free_ring.resize(cache.owner_of.size());
+    cache.evicted_rows.assign(kEvictedRows, kNoOwner);
+    cache.evicted_stamps.resize(kEvictedRows);
+    cache.evicted_before.resize(capacity.num_host_blocks);
     cache.state = {view(cache.slot_of.data(), cache.slot_of.size()),
                    view(cache.owner_of.data(), cache.owner_of.size()),
                    view(cache.last_used.data(), cache.last_used.size()),
                    view(cache.free_ring.data(), cache.free_ring.size()),
                    &cache.head,
-                   static_cast<int32_t>(per_segment)};
+                   static_cast<int32_t>(per_segment),
+                   view(cache.evicted_rows.data(), cache.evicted_rows.size()),
+                   view(cache.evicted_stamps.data(), cache.evicted_stamps.size()),
+                   view(cache.evicted_before.data(), cache.evicted_before.size())};
   }
 }
 
@@ -56,6 +66,19 @@ void ByteLessExecutor::apply(const RankPlan& plan) {
     index_items_[restore.index_item] = {restore.block.value, num_written_[restore.block.value]};
     ++num_restored_;
   }
+  for (size_t g = 0; g < plan.refill_rows.size(); ++g) refill(caches_[g], plan.refill_rows[g]);
+}
+
+void ByteLessExecutor::refill(Cache& cache, int64_t max_rows) {
+  if (max_rows == 0) return;
+  std::vector<FetchOrder> orders(max_rows);
+  int32_t num_orders = 0;
+  launch_refill({.cache = cache.state,
+                 .block_tokens = kHostBlockTokens,
+                 .orders = view(orders.data(), orders.size()),
+                 .num_orders = &num_orders,
+                 .num_refilled = &num_refilled_},
+                {});
 }
 
 // Before a row reads them, the index keys of all tokens before it must be on the device.

@@ -24,6 +24,7 @@ class ByteLessExecutor {
 
   int64_t num_fetched() const { return num_fetched_; }
   int64_t num_restored() const { return num_restored_; }
+  int64_t num_refilled() const { return num_refilled_; }  // rows
   int64_t num_accepted() const { return num_accepted_; }  // drafts
 
  private:
@@ -32,6 +33,9 @@ class ByteLessExecutor {
     std::vector<int64_t> owner_of;
     std::vector<uint32_t> last_used;
     std::vector<int32_t> free_ring;
+    std::vector<int64_t> evicted_rows;
+    std::vector<uint32_t> evicted_stamps;
+    std::vector<int64_t> evicted_before;  // by host block
     RowCacheHead head;
     RowCacheState state;
     int64_t num_missed = 0;  // of the step
@@ -44,6 +48,7 @@ class ByteLessExecutor {
   };
 
   void apply(const RankPlan& plan);
+  void refill(Cache& cache, int64_t max_rows);
   void write_index_keys(const SequenceWork& work);
   void claim_new_rows(Cache& cache, const RankPlan& plan);
   void draw(const SequenceWork& work, SequenceResult& result);
@@ -57,6 +62,7 @@ class ByteLessExecutor {
   int64_t num_fetched_ = 0;
   int64_t num_restored_ = 0;
   int64_t num_accepted_ = 0;
+  int64_t num_refilled_ = 0;
 };
 
 }  // namespace dhs::sim

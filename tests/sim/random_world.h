@@ -25,6 +25,9 @@ struct World {
   int64_t link_bytes_per_s = 0;
 };
 
+// Of all requests that are left when no more come.
+inline constexpr int64_t kMostStepsToEnd = 50000;
+
 // Worlds of all kinds by their seed.
 inline World mixed_world(uint32_t seed) {
   World world{.seed = seed};
@@ -67,7 +70,8 @@ class Simulation {
       if (testing::Test::HasFatalFailure()) return;
     }
     for (uint64_t id = 1; id <= num_requests_; ++id) scheduler_.set_paused(RequestId(id), false);
-    while (!scheduler_.idle()) {
+    for (int64_t i = 0; !scheduler_.idle(); ++i) {
+      ASSERT_LT(i, kMostStepsToEnd) << scheduler_.requests().size() << " requests never end";
       step();
       if (testing::Test::HasFatalFailure()) return;
     }
@@ -84,6 +88,7 @@ class Simulation {
   int64_t num_preemptions() const { return scheduler_.num_preemptions(); }
   int64_t num_cached_tokens() const { return num_cached_tokens_; }
   int64_t num_restored() const { return executor_.num_restored(); }
+  int64_t num_refilled() const { return executor_.num_refilled(); }
   int64_t num_accepted() const { return executor_.num_accepted(); }
   int64_t num_finished(FinishReason reason) { return num_finished_[reason]; }
 

@@ -6,7 +6,7 @@ namespace {
 
 TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
   int64_t stopped = 0, cancelled = 0, expired = 0, most_running = 0;
-  int64_t parked = 0, preempted = 0, cached_tokens = 0, restored = 0, accepted = 0;
+  int64_t parked = 0, preempted = 0, cached_tokens = 0, restored = 0, accepted = 0, refilled = 0;
   for (uint32_t seed = 1; seed <= 12; ++seed) {
     Simulation simulation(mixed_world(seed));
     simulation.run(9000);
@@ -20,6 +20,7 @@ TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
     cached_tokens += simulation.num_cached_tokens();
     restored += simulation.num_restored();
     accepted += simulation.num_accepted();
+    refilled += simulation.num_refilled();
   }
   // The worlds must have seen what they are meant to test.
   EXPECT_GT(stopped, 0);
@@ -31,6 +32,7 @@ TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
   EXPECT_GT(cached_tokens, 10000);
   EXPECT_GT(restored, 1000);
   EXPECT_GT(accepted, 1000);
+  EXPECT_GT(refilled, 1000);
 }
 
 TEST(SchedulerSimulation, the_same_seed_gives_the_same_trace) {

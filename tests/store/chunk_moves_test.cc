@@ -112,6 +112,33 @@ TEST_F(ChunkMoves, chunks_that_come_back_hold_rows_again) {
   for (int group = 0; group < kNumGroups; ++group) EXPECT_EQ(world_.missed(group), 0) << group;
 }
 
+TEST_F(ChunkMoves, what_a_chunk_took_along_is_refilled_when_one_comes_back) {
+  world_.step({{first_, 1}}, select_exactly(kHot));
+  const int second = *world_.admit(128);
+  world_.settle();
+  world_.release(second);
+  world_.settle();
+  ASSERT_EQ(world_.store().capacity_rows(1), 10 * 21);
+  const int64_t released = world_.counters(1).released;
+  ASSERT_GE(released, 191 - 168);
+  for (int group = 0; group < kNumGroups; ++group) world_.store().refill(group, 5);
+  EXPECT_EQ(world_.counters(1).refilled, 5);
+  for (int group = 0; group < kNumGroups; ++group) world_.store().refill(group, 1000);
+  EXPECT_EQ(world_.counters(0).refilled, 0) << "it lost nothing";
+  EXPECT_EQ(world_.counters(1).refilled, released);
+  EXPECT_EQ(world_.counters(1).refilled_bytes,
+            released * world_.store().geometry().groups[1].record_bytes);
+  EXPECT_EQ(world_.resident_rows(1), 191);
+  EXPECT_EQ(world_.store().check_invariants(), "");
+  for (int32_t first : {0, 7, 14, 21, 28, 35}) {
+    world_.step(
+        {{.sequence = first_, .num_new = 0, .rewind = 1}},
+        select_exactly({first, first + 1, first + 2, first + 3, first + 4, first + 5, first + 6}));
+  }
+  EXPECT_EQ(world_.counters(1).resolve.missed, 0);
+  EXPECT_EQ(world_.counters(1).fetched_bytes, 0);
+}
+
 TEST_F(ChunkMoves, many_boundaries_without_a_step_between_keep_the_protected_rows) {
   world_.step({{first_, 1}}, select_exactly(kHot));
   for (int i = 0; i < 5; ++i) {

@@ -18,6 +18,7 @@ struct Mix {
 struct Seen {
   int64_t missed = 0;
   int64_t evicted = 0;
+  int64_t refilled = 0;
   int64_t released_chunks = 0;
   int most_tiles = 0;
   size_t most_running = 0;
@@ -42,6 +43,7 @@ class RandomLife {
       const RowCacheCounters counters = world_.counters(static_cast<int>(group));
       seen.missed += counters.resolve.missed;
       seen.evicted += counters.resolve.evicted;
+      seen.refilled += counters.refilled;
     }
     seen.released_chunks = world_.num_released_chunks();
     seen.most_tiles = world_.most_tiles();
@@ -104,12 +106,14 @@ TEST(StoreDifferential, both_tiers_agree_with_the_naive_model_over_random_lives)
                      .num_chunks = seed % 2 == 0 ? 60 : 34,
                      .chunk_bytes = seed % 4 == 0 ? 5008 : 8192,
                      .max_query_rows = 64,
-                     .retrieval = seed % 3 == 1 ? Retrieval::kFused : Retrieval::kGather};
+                     .retrieval = seed % 3 == 1 ? Retrieval::kFused : Retrieval::kGather,
+                     .refill_rows = seed % 2 == 1 ? 12 : 0};
     if (seed % 5 == 0) shape.layers_per_group = {2, 4};
     const Seen seen = RandomLife({shape, seed, test::kOnCuda ? 30 : 150}).live();
     if (HasFatalFailure()) return;
     total.missed += seen.missed;
     total.evicted += seen.evicted;
+    total.refilled += seen.refilled;
     total.released_chunks += seen.released_chunks;
     total.most_tiles = std::max(total.most_tiles, seen.most_tiles);
     total.most_running = std::max(total.most_running, seen.most_running);
@@ -122,6 +126,7 @@ TEST(StoreDifferential, both_tiers_agree_with_the_naive_model_over_random_lives)
   }
   EXPECT_GT(total.missed, 1000);
   EXPECT_GT(total.evicted, 1000);
+  EXPECT_GT(total.refilled, 200);
   EXPECT_GT(total.released_chunks, 100);
   EXPECT_GT(total.most_tiles, 5);
   EXPECT_GE(total.most_running, 4u);

@@ -41,6 +41,25 @@ TEST(Isolation, a_slot_left_behind_would_be_found) {
   EXPECT_NE(world.store().check_invariants().find("differs from host row"), std::string::npos);
 }
 
+TEST(Isolation, a_retired_blocks_evicted_rows_are_not_fetched_again) {
+  StoreWorld world({.residency = {ResidencyMode::kFixed, 16}});
+  const int kept = *world.admit(30);
+  const int gone = *world.admit(150);
+  world.step({{kept, 10}});
+  for (int i = 0; i < 12; ++i) world.step({{gone, 12}});
+  for (int group = 0; group < kNumGroups; ++group) {
+    ASSERT_GT(world.counters(group).resolve.evicted, 0) << group;
+  }
+  world.release(gone);
+  world.settle();
+  for (int group = 0; group < kNumGroups; ++group) world.store().refill(group, 1000);
+  for (int group = 0; group < kNumGroups; ++group) {
+    EXPECT_GT(world.store().capacity_rows(group), 10) << group;
+    EXPECT_EQ(world.resident_rows(group), 10) << group;
+  }
+  EXPECT_EQ(world.store().check_invariants(), "");
+}
+
 TEST(Isolation, sequences_that_inherit_blocks_never_see_canaries_nor_foreign_rows) {
   for (ResidencyMode mode :
        {ResidencyMode::kAdaptive, ResidencyMode::kFixed, ResidencyMode::kResident}) {

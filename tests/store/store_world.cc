@@ -83,6 +83,9 @@ void StoreWorld::settle() {
   device_.synchronize();
   for (HostBlockId block : retired) store_->poison(block, kCanary);
   dirty_released_chunks();
+  for (size_t group = 0; group < geometry_.groups.size(); ++group) {
+    if (shape_.refill_rows > 0) store_->refill(static_cast<int>(group), shape_.refill_rows);
+  }
 }
 
 // A chunk that left a row cache and went to nobody yet: whoever still reads it sees canaries.

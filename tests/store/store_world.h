@@ -31,6 +31,7 @@ struct WorldShape {
   std::vector<int32_t> layers_per_group = {1, 3, 2};
   int64_t max_query_rows = 96;
   Retrieval retrieval = Retrieval::kGather;
+  int64_t refill_rows = 0;  // of every group at every step boundary
 };
 
 // A sequence's part of a step: `rewind` of its tokens are written anew, then `num_new` more.
@@ -55,7 +56,8 @@ class StoreWorld {
   // One whole step: every group appends, selects and reads every layer. Without a `choice` each row
   // selects at random.
   void step(const std::vector<StepPart>& parts, const Choice& choice = {});
-  // What happens at a step boundary, without a step.
+  // What happens at a step boundary, without a step. Refills, when there are any, come when retired
+  // blocks have been poisoned.
   void settle();
 
   KvStore& store() { return *store_; }

@@ -71,7 +71,7 @@ def check_order(tree):
 def _edge_fault(path, owner, target):
     """What is wrong with `path` including `target`, None when nothing is."""
     target_owner = module_of(target)
-    if path.startswith(('tests/', 'bench/gpu/')) or owner == target_owner:
+    if path.startswith(('tests/', 'bench/gpu/', 'bench/simulate/')) or owner == target_owner:
         return None
     if owner is not None and target_owner is None:
         return (f'{owner} includes {target}: a module must not depend on tests or benches; move '

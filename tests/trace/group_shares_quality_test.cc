@@ -51,7 +51,7 @@ class Loop {  // one request that decodes
       }
       if (is_observed) kv_.observe(traffic, kStep);
     }
-    for (SimulatedRowCache& cache : caches_) cache.check();
+    for (SimulatedRowCache& cache : caches_) EXPECT_EQ(cache.check(), nullptr);
     EXPECT_EQ(kv_.check_invariants(), "");
     return total;
   }

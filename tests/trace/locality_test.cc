@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "dhisparse/trace.h"
 #include "trace/cache_policies.h"
@@ -12,10 +13,11 @@ namespace dhs {
 namespace {
 
 constexpr double kTolerance = 1;  // percentage points
-// The multipliers have the published spread exactly (selection_profile_test.cc). What is missed
-// does not meet it as closely: 40.9 in the close regime, 29.3 in the wide one, and why is not
-// known. The tolerance is what holds today, not what is wanted, which is 10 %.
-constexpr double kSpread = 36, kSpreadTolerance = 0.2 * kSpread;
+// The multipliers have the published spread exactly. What is missed spreads by 32.9 in both
+// regimes: with one candidate a stratum it would be 35.9 and 35.0, but rows long in use, which
+// strata prefer, lie deeper, and in a group that misses little a stratum reaches far to both sides
+// of 4k rows. Nominees, shifts and the end of the context move it by 1.4 at most.
+constexpr double kSpread = 36, kSpreadTolerance = 0.1 * kSpread;
 
 struct Measured {  // of selected rows, in percent
   double lru_k = 0, lru_2k = 0, lru_4k = 0;
@@ -68,21 +70,53 @@ std::vector<Measured> measure(const SelectionProfile& profile, int num_steps, Wi
   return groups;
 }
 
-// Linear between the two nearest groups.
-double percentile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  const double place = share * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<size_t>(place);
-  const size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
+// By bisection: the standard normal distribution holds `share` below it.
+double normal_quantile(double share) {
+  double low = -10;
+  double high = 10;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(-middle / std::sqrt(2)) / 2 < share ? low : high) = middle;
+  }
+  return high;
 }
 
-// What is missed at 4k rows: the published spread was measured with about 3k. Every step's own row
-// is new to the stack, one of top_k for every group: caches are given it, they do not fetch it.
-double group_spread(const std::vector<Measured>& groups, int32_t top_k) {
+// Of values that are the quantiles (i + 1/2) / n of a log-normal distribution, as a model's
+// multipliers are: their logarithms are linear in the normal quantile. With 21 groups the 5th
+// percentile lies between the lowest two, which are almost a factor of two apart: interpolation in
+// the values, or between ranks i / (n - 1), is off by 12 % and more.
+double percentile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const auto count = static_cast<double>(values.size());
+  const auto below = static_cast<size_t>(share * count - 0.5);
+  const auto quantile = [&](size_t i) {
+    return normal_quantile((static_cast<double>(i) + 0.5) / count);
+  };
+  const double part =
+      (normal_quantile(share) - quantile(below)) / (quantile(below + 1) - quantile(below));
+  return std::exp(std::lerp(std::log(values[below]), std::log(values[below + 1]), part));
+}
+
+double spread(const std::vector<double>& values) {
+  return percentile(values, 0.95) / percentile(values, 0.05);
+}
+
+// What is missed at 4k rows: the published spread was measured with about 3k. The step's own row
+// is not among it: caches are given it.
+double group_spread(const std::vector<Measured>& groups) {
   std::vector<double> missed;
-  for (const Measured& group : groups) missed.push_back(group.lru_4k - 100.0 / top_k);
-  return percentile(missed, 0.95) / percentile(missed, 0.05);
+  for (const Measured& group : groups) missed.push_back(group.lru_4k);
+  return spread(missed);
+}
+
+TEST(Locality, the_spread_of_a_models_multipliers_is_measured_exactly) {
+  const SelectionProfile profile = test::scaled_profile(256, 21);
+  const SelectionModel model(profile);
+  std::vector<double> multipliers;
+  for (int group = 0; group < profile.num_groups; ++group) {
+    multipliers.push_back(model.multiplier(group));
+  }
+  EXPECT_NEAR(spread(multipliers), profile.group_spread, 0.01);
 }
 
 TEST(Locality, close_selections_miss_what_was_measured_under_every_policy) {
@@ -94,7 +128,7 @@ TEST(Locality, close_selections_miss_what_was_measured_under_every_policy) {
   EXPECT_NEAR(all.fifo_2k, 17.2, kTolerance);
   EXPECT_NEAR(all.random_2k, 16.1, kTolerance);
   EXPECT_NEAR(all.belady_2k, 8.2, kTolerance);
-  EXPECT_NEAR(group_spread(groups, 256), kSpread, kSpreadTolerance);
+  EXPECT_NEAR(group_spread(groups), kSpread, kSpreadTolerance);
 }
 
 TEST(Locality, wide_selections_miss_what_was_measured) {
@@ -105,7 +139,7 @@ TEST(Locality, wide_selections_miss_what_was_measured) {
   EXPECT_NEAR(all.lru_k, 55, kTolerance);
   EXPECT_NEAR(all.lru_2k, 24.6, kTolerance);
   EXPECT_NEAR(all.lru_4k, 12.3, kTolerance);
-  EXPECT_NEAR(group_spread(groups, 256), kSpread, kSpreadTolerance);
+  EXPECT_NEAR(group_spread(groups), kSpread, kSpreadTolerance);
 }
 
 TEST(Locality, holds_at_the_published_top_k) {

@@ -3,7 +3,8 @@
 import html
 
 PANEL_WIDTH, PANEL_HEIGHT = 520, 300
-LEFT, RIGHT, TOP, BOTTOM = 64, 14, 34, 46
+LEFT, RIGHT, TOP, BOTTOM = 64, 14, 46, 46
+NAME_WIDTH = 92
 COLOURS = ['#1d4ed8', '#f59e0b', '#047857', '#a21caf', '#57534e', '#dc2626']
 
 
@@ -34,13 +35,13 @@ class Panel:
         return PANEL_HEIGHT - BOTTOM - (PANEL_HEIGHT - TOP - BOTTOM) * y / self.highest
 
     def draw(self):
-        parts = [text(PANEL_WIDTH / 2, 16, self.title, size=13),
-                 text(PANEL_WIDTH / 2, PANEL_HEIGHT - 8, self.x_name),
-                 text(LEFT, TOP - 6, self.y_name, 'start', 10)]
+        parts = [text(PANEL_WIDTH / 2, 16, f'{self.title}, {self.y_name}', size=13),
+                 text(PANEL_WIDTH / 2, PANEL_HEIGHT - 8, self.x_name)]
         for share in (0, 0.25, 0.5, 0.75, 1):
-            y = self.y_of(self.highest * share)
+            y, value = self.y_of(self.highest * share), self.highest * share
+            words = f'{value:.0f}' if self.highest >= 100 else f'{value:.3g}'
             parts.append(f'<path d="M{LEFT} {y:.1f} H{PANEL_WIDTH - RIGHT}" stroke="#d6d3d1"/>')
-            parts.append(text(LEFT - 6, y + 4, f'{self.highest * share:.3g}', 'end', 10))
+            parts.append(text(LEFT - 6, y + 4, words, 'end', 10))
         for x in self.ticks:
             parts.append(text(self.x_of(x), PANEL_HEIGHT - BOTTOM + 15, f'{x:g}', size=10))
         for number, (name, points) in enumerate(self.lines.items()):
@@ -49,8 +50,7 @@ class Panel:
             parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" '
                          f'stroke-width="1.8"/>')
             parts.append(f'<g fill="{colour}">'
-                         + text(PANEL_WIDTH - RIGHT - 4, TOP + 12 + 14 * number, name, 'end')
-                         + '</g>')
+                         + text(LEFT + NAME_WIDTH * number, 34, name, 'start') + '</g>')
         return '\n'.join(parts)
 
 

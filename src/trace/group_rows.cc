@@ -50,6 +50,7 @@ int64_t GroupRows::choose(const Stratum& stratum, uint64_t key, int32_t num_cand
       depth = static_cast<int64_t>(stratum.first + part * (stratum.last - stratum.first));
     }
     depth = std::clamp(depth, stratum.low, stack_.size() - 1);
+    if (count == 1) return depth;
     const int32_t candidate_since = since(depth);
     if (candidate_since >= best_since) continue;
     best = depth;

@@ -38,7 +38,7 @@ trap 'exit 1' INT TERM
 
 echo "== start dhisparsed on a free port, with less device memory than the long prompt needs"
 "$bin/dhisparsed" --config configs/demo.yaml --set server.listen=127.0.0.1:0 \
-  --set device.memory=6MiB --set device.chunk=256KiB 2>"$log" &
+  --set server.metrics=off --set device.memory=6MiB --set device.chunk=256KiB 2>"$log" &
 daemon=$!
 address=""
 seconds=0

@@ -20,4 +20,15 @@ pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 if(DHS_SERVER)
   find_package(Protobuf REQUIRED)
   find_package(gRPC CONFIG REQUIRED)
+  # Debian's configurations of these two ask for what pushing and embedding need.
+  find_library(DHS_PROMETHEUS_LIBRARY prometheus-cpp-core REQUIRED)
+  find_path(DHS_PROMETHEUS_INCLUDE prometheus/text_serializer.h REQUIRED)
+  add_library(prometheus::core SHARED IMPORTED)
+  set_target_properties(prometheus::core PROPERTIES IMPORTED_LOCATION ${DHS_PROMETHEUS_LIBRARY}
+                        INTERFACE_INCLUDE_DIRECTORIES ${DHS_PROMETHEUS_INCLUDE})
+  find_library(DHS_CIVETWEB_LIBRARY civetweb REQUIRED)
+  find_path(DHS_CIVETWEB_INCLUDE civetweb.h REQUIRED)
+  add_library(civetweb::civetweb SHARED IMPORTED)
+  set_target_properties(civetweb::civetweb PROPERTIES IMPORTED_LOCATION ${DHS_CIVETWEB_LIBRARY}
+                        INTERFACE_INCLUDE_DIRECTORIES ${DHS_CIVETWEB_INCLUDE})
 endif()

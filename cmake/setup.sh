@@ -5,6 +5,7 @@ set -eu
 
 PACKAGES="g++ cmake ninja-build ccache mold pkg-config git python3 curl
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
+  prometheus-cpp-dev libcivetweb-dev
   libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   libpcre2-dev libutf8proc-dev libdnnl-dev libboost-context-dev clang clang-format clang-tidy"

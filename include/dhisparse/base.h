@@ -86,6 +86,8 @@ constexpr int64_t round_up(int64_t a, int64_t multiple) { return ceil_div(a, mul
 // ---- Log --------------------------------------------------------------------------------------
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
+// "debug", "info", "warning", "error", as log.level says it; kInfo for any other word.
+LogLevel log_level_named(std::string_view name);
 
 // Thread-safe; one line per call, to stderr. `log_at` is the only sink: spdlog stays in log.cc.
 void set_log_level(LogLevel level);

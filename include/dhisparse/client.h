@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "dhisparse/base.h"
+#include "dhisparse/config_reloader.h"
 #include "dhisparse/engine.h"
 
 namespace dhs {
@@ -65,6 +66,7 @@ struct ServerState {
   bool draining = false;
   ModelInfo model;
   EngineState engine;
+  std::optional<ReloadCounts> reloads;  // absent where there is nothing to reload
 };
 
 class Client {
@@ -84,6 +86,8 @@ class Client {
   virtual absl::StatusOr<std::string> detokenize(const std::vector<uint32_t>& token_ids,
                                                  absl::Duration timeout) = 0;
   virtual absl::StatusOr<ServerState> state(absl::Duration timeout) = 0;
+  // Has the server read its configuration again; what is in force now that was not before.
+  virtual absl::StatusOr<std::vector<ConfigChange>> reload(absl::Duration timeout) = 0;
 };
 
 // `target` is "host:port". Connects with the first call, which fails as UNAVAILABLE when nobody

@@ -99,6 +99,7 @@ struct LimitsConfig {
 
 struct ServerConfig {
   std::string listen = "127.0.0.1:50051";
+  std::string metrics = "127.0.0.1:9400";  // HTTP; "off": none
   bool reflection = true;
   absl::Duration drain_timeout = absl::Seconds(120);
 };
@@ -147,6 +148,15 @@ absl::StatusOr<LoadedConfig> load_config(const std::string& path,
 
 // The effective configuration as YAML that load_config reads back, each value with its source.
 std::string print_config(const LoadedConfig& loaded);
+
+// What differs between two configurations, in the order of the keys.
+struct ConfigChange {
+  std::string key;
+  std::string before;  // as YAML scalars
+  std::string after;
+  bool is_live = false;  // a running daemon takes it over; otherwise it needs a restart
+};
+std::vector<ConfigChange> config_changes(const LoadedConfig& before, const LoadedConfig& after);
 
 // "64MiB", "1.5GiB", "4096", "2MB" -> bytes. A fraction (up to six digits) is rounded down to whole
 // bytes. INVALID_ARGUMENT when malformed or above 2^63 - 1.

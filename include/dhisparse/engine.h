@@ -9,12 +9,14 @@
 #include <absl/time/time.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "dhisparse/base.h"
 #include "dhisparse/config.h"
+#include "dhisparse/figures.h"
 #include "dhisparse/sampling.h"
 #include "dhisparse/scheduler.h"
 
@@ -35,11 +37,16 @@ struct GroupState {  // one index group's row cache
   int64_t capacity_rows = 0;
   int64_t resident_rows = 0;
   int64_t chunks = 0;
+  int64_t chunks_required = 0;  // of them, by running requests; the others are optional
   // Counters since start.
+  int64_t chunks_grown = 0;
+  int64_t chunks_released = 0;
   int64_t rows_selected = 0;  // (query row, row) pairs
   int64_t rows_hit = 0;       // distinct rows of a pass that were resident
   int64_t rows_missed = 0;    // distinct rows of a pass that were fetched from the host
   int64_t fetched_bytes = 0;
+  int64_t rows_refilled = 0;  // fetched again before they were wanted; no misses
+  int64_t refilled_bytes = 0;
   int64_t rows_evicted = 0;
   int64_t rows_released = 0;
 
@@ -52,6 +59,9 @@ struct EngineState {
   std::string residency_mode;
   bool link_emulated = false;
   absl::Duration emulated_link_time;  // that steps spent on it since start
+  std::string failure;                // why no step can run any more; empty: they can
+  int64_t max_running = 0;
+  int64_t max_batched_tokens = 0;
   int64_t steps = 0;
   int64_t running_requests = 0;
   int64_t queued_requests = 0;
@@ -62,7 +72,12 @@ struct EngineState {
   int64_t prompt_tokens = 0;  // processed since start
   int64_t generated_tokens = 0;
   int64_t cached_prompt_tokens = 0;  // taken from the prefix cache instead
-  int64_t preemptions = 0;           // times a running request was parked for want of memory
+  int64_t preemptions = 0;           // times a running request was parked to make place
+  int64_t parks = 0;                 // times one was parked, for whatever reason
+  int64_t resumes = 0;
+  int64_t refused_queue_full = 0;  // requests
+  int64_t refused_unavailable = 0;
+  PrefixCounts prefix;
   int64_t device_pool_bytes = 0;
   int64_t device_index_bytes = 0;
   int64_t device_row_cache_bytes = 0;
@@ -71,7 +86,10 @@ struct EngineState {
   int64_t host_cached_bytes = 0;  // of the prefix cache alone
   int64_t chunk_bytes = 0;
   int64_t chunks_free = 0;
+  ChunkCounts index_moves;
   std::vector<GroupState> groups;
+  RequestFigures request_figures;
+  StepFigures step_figures;
 
   // Of the distinct rows that passes needed, the share that came from the host; 0 before any.
   double host_fetch_fraction() const {
@@ -106,15 +124,31 @@ class Engine {
   virtual absl::StatusOr<RequestId> submit(GenerateRequest request,
                                            std::shared_ptr<TokenSink> sink) = 0;
 
-  // Ends the request within one step and frees all its memory; unknown ids are ignored. Any thread.
-  virtual void cancel(RequestId request) = 0;
+  // Ends the request within one step and frees all its memory; unknown ids are ignored. The reason
+  // is what its sink hears and what is counted: kCancelled, or kStop when its output is complete.
+  // Any thread.
+  virtual void end(RequestId request, FinishReason reason) = 0;
+  void cancel(RequestId request) { end(request, FinishReason::kCancelled); }
 
   // Parks the request within one step, or lets it go on: it keeps its host memory and its place,
   // and computes nothing meanwhile. Unknown ids are ignored. Any thread.
   virtual void set_paused(RequestId request, bool is_paused) = 0;
 
-  // As of the last finished step. Any thread.
+  // As of the last finished step: a copy of what it published, for which no step is waited. Any
+  // thread.
   virtual EngineState state() const = 0;
+
+  // Takes these over between two steps and returns when that is done; requests that have no place
+  // any more are parked, and no output changes. FAILED_PRECONDITION, and nothing changed: it needs
+  // a restart, since memory was laid out for less, or since the longest request that was promised
+  // to clients would not fit any more. UNAVAILABLE: the engine has stopped. Any thread but its own.
+  virtual absl::Status reconfigure(const ResidencyConfig& residency,
+                                   const SchedulerConfig& scheduler) = 0;
+
+  // `on_failure` is called once when no step can run any more, at once if that is so already; it
+  // must not call back. Replaces the one before, which is not running any more on return; null for
+  // none. Any thread.
+  virtual void watch_failure(std::function<void(const absl::Status&)> on_failure) = 0;
 
   // Refuses new requests, waits for the running ones at most `timeout`, cancels the rest, stops the
   // threads. Any thread but the engine's own; later calls return at once.

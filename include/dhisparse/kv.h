@@ -32,6 +32,7 @@
 #include "dhisparse/base.h"
 #include "dhisparse/config.h"
 #include "dhisparse/kv_geometry.h"
+#include "dhisparse/kv_usage.h"
 
 namespace dhs {
 
@@ -94,14 +95,6 @@ class SequenceMemory {
   std::vector<HostBlockId> published_;
 };
 
-struct KvUsage {
-  int64_t host_blocks_used = 0;
-  int64_t host_blocks_cached = 0;  // published, held by nobody
-  int64_t chunks_free = 0;
-  int64_t chunks_index = 0;
-  std::vector<int64_t> chunks_rows;  // per group
-};
-
 class KvManager {
  public:
   KvManager(KvGeometry geometry, KvCapacity capacity, ResidencyConfig residency);
@@ -143,6 +136,11 @@ class KvManager {
   bool could_admit(const KvDemand& demand, Others others) const;
   bool could_cover(const SequenceMemory& memory, int64_t tokens, Others others) const;
 
+  // Promises requests other rows from now on; chunks follow at the next rebalance(). False, and
+  // nothing changed, when what is on the device does not fit so: then some request is parked.
+  // Precondition: with it, fits() still holds for every request there is.
+  bool set_residency(const ResidencyConfig& residency);
+
   // Publishes the full blocks of the request's first tokens, which must be durable in host memory.
   void publish(SequenceMemory& memory, std::span<const TokenId> durable);
 
@@ -178,15 +176,16 @@ class KvManager {
 
   const KvGeometry geometry_;
   const KvCapacity capacity_;
-  const ResidencyConfig residency_;
+  ResidencyConfig residency_;
   std::unique_ptr<HostBlocks> host_;
   std::unique_ptr<DevicePool> device_;
   std::unique_ptr<ResidencyController> controller_;
   uint64_t num_versions_ = 0;
-  std::vector<bool> index_is_held_;  // of requests on the device
+  std::vector<int64_t> device_tokens_;  // by index of the request on the device; 0: not held
   int64_t num_on_device_ = 0;
   int64_t num_growing_ = 0;  // of them, those that do not cover their final length yet
   std::vector<BlockRestore> restores_;
+  PrefixCounts prefix_counts_;
 };
 
 }  // namespace dhs

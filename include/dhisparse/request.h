@@ -20,9 +20,10 @@ struct GenerateRequest {
   std::vector<TokenId> prompt;  // not empty; every id < vocab_size
   SamplingParams sampling;
   absl::Time deadline = absl::InfiniteFuture();
-  int32_t priority = 0;              // higher first
-  std::string cache_salt;            // the prefix cache shares between equal salts only
-  bool bypass_prefix_cache = false;  // take nothing from it, leave nothing in it
+  int32_t priority = 0;               // higher first
+  std::string cache_salt;             // the prefix cache shares between equal salts only
+  bool bypass_prefix_cache = false;   // take nothing from it, leave nothing in it
+  std::optional<absl::Time> arrived;  // unset: when it is submitted
 };
 
 struct Usage {
@@ -32,6 +33,7 @@ struct Usage {
   int64_t rows_selected = 0;         // rows the request's queries selected, all index groups
   int64_t rows_fetched = 0;          // of them, fetched from the host
   int64_t times_parked = 0;
+  std::optional<absl::Duration> queued;  // from its arrival to its first step; unset: it had none
 };
 
 struct Finished {

@@ -94,6 +94,12 @@ class Scheduler {
   // A paused request is parked at the next plan and stays so; one that waits is stepped over.
   void set_paused(RequestId id, bool is_paused);
 
+  // From the next plan on. Who has no place any more is parked, the last in order first.
+  // Precondition: as of the constructor; as of KvManager::set_residency.
+  void set_config(const SchedulerConfig& config);
+  void set_residency(const ResidencyConfig& residency);
+
+  const SchedulerConfig& config() const { return config_; }
   bool idle() const { return running_.empty() && waiting_.empty(); }
   // Whether there is nothing to plan: every request there is, if any, is paused.
   bool is_at_rest() const;
@@ -102,7 +108,10 @@ class Scheduler {
   int64_t num_queued() const;  // never started
   int64_t num_parked() const { return std::ssize(waiting_) - num_queued(); }
   int64_t num_queued_tokens() const;
+  // Since start: requests that made place for others; all that left the device; that came back.
   int64_t num_preemptions() const { return num_preemptions_; }
+  int64_t num_parks() const { return num_parks_; }
+  int64_t num_resumes() const { return num_resumes_; }
   std::vector<RequestId> requests() const;
 
   // The first violated invariant, or empty.
@@ -125,6 +134,7 @@ class Scheduler {
   std::optional<Finished> end_of(const Sequence& sequence) const;
   // admission.cc
   void park_paused();
+  bool park_last_on(int rank);
   bool cover(Sequence& sequence);
   void cover_running();
   void start_waiting();
@@ -147,7 +157,7 @@ class Scheduler {
   void add_drafts(Sequence& sequence, SequenceWork& work) const;
   static SequenceWork work_of(const Sequence& sequence, int64_t num_tokens);
 
-  const SchedulerConfig config_;
+  SchedulerConfig config_;
   const std::vector<KvManager*> kv_;  // by rank
   const std::vector<TokenId> stop_at_;
   StepCost step_cost_;
@@ -156,6 +166,8 @@ class Scheduler {
   uint64_t num_committed_steps_ = 0;
   uint64_t num_arrivals_ = 0;
   int64_t num_preemptions_ = 0;
+  int64_t num_parks_ = 0;
+  int64_t num_resumes_ = 0;
   Sequences waiting_;  // queued and parked, in order
   Sequences running_;  // in the same order
 };

@@ -5,7 +5,8 @@
 // engine sees a request: nothing a client sends stops the process.
 //
 // Health names: "" (the process) and "dhisparse.v1.Generation" (ready for requests). Both are
-// SERVING once start_server has returned and NOT_SERVING from the first moment of drain().
+// SERVING once start_server has returned, and NOT_SERVING from the first moment of drain() and once
+// the engine can run no step any more.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -15,6 +16,7 @@
 #include <string>
 
 #include "dhisparse/config.h"
+#include "dhisparse/config_reloader.h"
 #include "dhisparse/engine.h"
 #include "dhisparse/tokenizer.h"
 
@@ -35,10 +37,12 @@ class Server {
   virtual void drain(absl::Duration timeout) = 0;
 };
 
-// Binds and serves until drained. `engine` and `tokenizer` must outlive the server.
+// Binds and serves until drained. `engine`, `tokenizer` and `reloader` must outlive the server;
+// without a reloader (null) Admin.Reload is UNIMPLEMENTED.
 // UNAVAILABLE: the address cannot be bound (in use, not local, not permitted).
 absl::StatusOr<std::unique_ptr<Server>> start_server(const ServerConfig& config,
                                                      const LimitsConfig& limits, Engine& engine,
-                                                     const Tokenizer& tokenizer);
+                                                     const Tokenizer& tokenizer,
+                                                     ConfigReloader* reloader);
 
 }  // namespace dhs

@@ -118,8 +118,8 @@ struct ResolveParams {
   TensorView<const int32_t, 2> selection;        // [num_query_rows, top_k] positions, -1 padded
   TensorView<const int32_t, 1> sequence_of_row;  // [num_query_rows]
   TensorView<const int32_t, 2> block_table;      // [num_sequences, max_num_blocks] host blocks
-  int32_t block_tokens = 64;
-  TensorView<int32_t, 2> slots;  // out: [num_query_rows, top_k], -1 padded
+  int32_t block_tokens = 64;                     // a power of two
+  TensorView<int32_t, 2> slots;                  // out: [num_query_rows, top_k], -1 padded
   // out: for every entry that missed, 2 * (index of its order) + (1 for the entry that names the
   // row first), -1 for hits and padding. Null data: not wanted.
   TensorView<int32_t, 2> miss_of;

@@ -1,6 +1,7 @@
 // The sequential form of every pass: the reference of the CUDA kernels and, since a pass is a small
 // part of a CPU step, the CPU version too.
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "dhisparse/base.h"
@@ -27,45 +28,72 @@ struct Missing {
 // Between the phases slot_of and slots hold this for a row that has become order `i`.
 constexpr int32_t code_of_order(int32_t i) { return kAbsent - 1 - i; }
 
-int64_t host_row_of(const ResolveParams& params, int64_t query_row, int32_t position) {
-  const int32_t sequence = params.sequence_of_row(query_row);
-  const int32_t block = params.block_table(sequence, position / params.block_tokens);
-  return int64_t{block} * params.block_tokens + position % params.block_tokens;
+void count(int64_t* counters, int32_t sequence, int64_t more) {
+  if (counters != nullptr) counters[sequence] += more;
 }
 
-void count(int64_t* counters, int32_t sequence) {
-  if (counters != nullptr) ++counters[sequence];
-}
+// Positions of one sequence as host rows.
+class HostRows {
+ public:
+  HostRows(const ResolveParams& params, int32_t sequence)
+      : blocks_(&params.block_table(sequence, 0)),
+        stride_(params.block_table.strides[1]),
+        shift_(std::countr_zero(static_cast<uint32_t>(params.block_tokens))),
+        mask_(params.block_tokens - 1) {}
 
-void stamp_hit(const ResolveParams& params, int32_t slot) {
-  uint32_t& stamp = params.cache.last_used(slot);
-  if (stamp != params.cache.head->tick) ++params.counters->hit;
-  stamp = params.cache.head->tick;
-}
-
-// Phases 1 and 2: hits are stamped, and absent rows become orders without a slot yet.
-int32_t stamp_hits_and_list_misses(const ResolveParams& params) {
-  int32_t num_misses = 0;
-  for (int64_t row = 0; row < params.selection.sizes[0]; ++row) {
-    for (int64_t i = 0; i < params.selection.sizes[1]; ++i) {
-      const int32_t position = params.selection(row, i);
-      params.slots(row, i) = kAbsent;
-      if (position < 0) continue;
-      ++params.counters->selected;
-      count(params.selected_of_sequence, params.sequence_of_row(row));
-      const int64_t host_row = host_row_of(params, row, position);
-      int32_t& slot = params.cache.slot_of(host_row);
-      if (slot == kAbsent) {
-        slot = code_of_order(num_misses);
-        params.misses(num_misses++) = {host_row, kAbsent};
-        count(params.missed_of_sequence, params.sequence_of_row(row));
-      } else if (slot >= 0) {
-        stamp_hit(params, slot);
-      }
-      params.slots(row, i) = slot;
-    }
+  int64_t of(int32_t position) const {
+    return (int64_t{blocks_[(position >> shift_) * stride_]} << shift_) + (position & mask_);
   }
-  return num_misses;
+
+ private:
+  const int32_t* blocks_;
+  int64_t stride_;
+  int shift_;
+  int32_t mask_;
+};
+
+struct Entry {  // of the selection
+  int32_t row;
+  int32_t column;
+};
+
+// Phases 1 and 2 of a query row: hits are stamped, absent rows become orders without a slot yet.
+void stamp_or_list(const ResolveParams& params, int32_t row, int32_t& num_misses,
+                   std::vector<Entry>& missed) {
+  const int32_t sequence = params.sequence_of_row(row);
+  const HostRows host_rows(params, sequence);
+  const uint32_t tick = params.cache.head->tick;
+  const int32_t first_miss = num_misses;
+  int64_t num_selected = 0;
+  int64_t num_hit = 0;
+  const auto top_k = static_cast<int32_t>(params.selection.sizes[1]);
+  const int32_t* selection = params.selection.row(row);
+  int32_t* slots = params.slots.row(row);
+  int32_t* slot_of = params.cache.slot_of.data;
+  uint32_t* last_used = params.cache.last_used.data;
+  if (params.miss_of.data != nullptr) std::fill_n(params.miss_of.row(row), top_k, -1);
+  for (int32_t i = 0; i < top_k; ++i) {
+    slots[i] = kAbsent;
+    if (selection[i] < 0) continue;
+    ++num_selected;
+    const int64_t host_row = host_rows.of(selection[i]);
+    const int32_t slot = slot_of[host_row];
+    slots[i] = slot;
+    if (slot >= 0) {
+      num_hit += last_used[slot] != tick ? 1 : 0;
+      last_used[slot] = tick;
+      continue;
+    }
+    if (slot == kAbsent) {
+      slots[i] = slot_of[host_row] = code_of_order(num_misses);
+      params.misses(num_misses++) = {host_row, kAbsent};
+    }
+    missed.push_back({row, i});
+  }
+  params.counters->selected += num_selected;
+  params.counters->hit += num_hit;
+  count(params.selected_of_sequence, sequence, num_selected);
+  count(params.missed_of_sequence, sequence, num_misses - first_miss);
 }
 
 // Phase 3 and 4: every order gets a slot, and every slot its new owner.
@@ -85,22 +113,16 @@ void place_misses(const ResolveParams& params, int32_t num_misses) {
 }
 
 // Orders appear in the order in which the entries name them first.
-void write_entries(const ResolveParams& params) {
+void write_missed(const ResolveParams& params, const std::vector<Entry>& missed) {
   int32_t num_named = 0;
-  for (int64_t row = 0; row < params.slots.sizes[0]; ++row) {
-    for (int64_t i = 0; i < params.slots.sizes[1]; ++i) {
-      int32_t& slot = params.slots(row, i);
-      const bool missed = slot < kAbsent;
-      int32_t miss = -1;
-      if (missed) {
-        const int32_t order = code_of_order(slot);
-        const bool is_first = order == num_named;
-        num_named += is_first ? 1 : 0;
-        miss = 2 * order + (is_first ? 1 : 0);
-        slot = params.misses(order).slot;
-      }
-      if (params.miss_of.data != nullptr) params.miss_of(row, i) = miss;
-    }
+  for (const Entry& entry : missed) {
+    int32_t& slot = params.slots(entry.row, entry.column);
+    const int32_t order = code_of_order(slot);
+    const bool is_first = order == num_named;
+    num_named += is_first ? 1 : 0;
+    slot = params.misses(order).slot;
+    if (params.miss_of.data == nullptr) continue;
+    params.miss_of(entry.row, entry.column) = 2 * order + (is_first ? 1 : 0);
   }
 }
 
@@ -193,10 +215,14 @@ const char* check_evicted_rows(const RowCacheState& cache) {
 }
 
 void launch_resolve_cpu(const ResolveParams& params) {
+  static thread_local std::vector<Entry> missed;  // grown once, then reused
+  missed.clear();
   row_cache::begin_pass(params.cache);
-  const int32_t num_misses = stamp_hits_and_list_misses(params);
+  int32_t num_misses = 0;
+  const auto num_rows = static_cast<int32_t>(params.selection.sizes[0]);
+  for (int32_t row = 0; row < num_rows; ++row) stamp_or_list(params, row, num_misses, missed);
   place_misses(params, num_misses);
-  write_entries(params);
+  write_missed(params, missed);
   params.counters->missed += num_misses;
   *params.num_misses = num_misses;
   row_cache::end_pass(params.cache);

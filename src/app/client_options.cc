@@ -8,6 +8,8 @@ namespace dhs {
 namespace {
 
 constexpr double kMaxTimeoutSeconds = 1e9;
+constexpr double kWatchSeconds = 1;
+constexpr double kLeastWatchSeconds = 0.05;
 
 void add_connection(CLI::App& command, ClientOptions& options) {
   command.add_option("--server", options.server, "HOST:PORT of the daemon")->required();
@@ -82,10 +84,36 @@ void add_generate(CLI::App& app, ClientOptions& options) {
   command.final_callback([&] { options.command = ClientCommand::kGenerate; });
 }
 
-void add_queries(CLI::App& app, ClientOptions& options) {
+void add_state(CLI::App& app, ClientOptions& options) {
   CLI::App& state = *app.add_subcommand("state", "Requests, memory tiers and index groups");
   add_connection(state, options);
+  state
+      .add_option_function<std::vector<double>>(
+          "--watch",
+          [&](const std::vector<double>& seconds) {
+            options.watch = absl::Seconds(seconds.empty() ? kWatchSeconds : seconds.front());
+          },
+          "Show it again every so many seconds (default: 1), until interrupted")
+      ->expected(0, 1)
+      ->check(CLI::Range(kLeastWatchSeconds, kMaxTimeoutSeconds));
   state.final_callback([&] { options.command = ClientCommand::kState; });
+}
+
+void add_plan(CLI::App& app, ClientOptions& options) {
+  CLI::App& plan = *app.add_subcommand(
+      "plan", "How many requests a configuration holds at once; needs no daemon");
+  plan.add_option("--config", options.config_path, "YAML configuration file")->required();
+  plan.add_option("--set", options.overrides, "Override a key of the file: --set section.key=value")
+      ->allow_extra_args(false);
+  plan.add_flag("--json", options.json, "Print one JSON object");
+  plan.final_callback([&] { options.command = ClientCommand::kPlan; });
+}
+
+void add_queries(CLI::App& app, ClientOptions& options) {
+  CLI::App& reload =
+      *app.add_subcommand("reload", "Have the daemon read its configuration file again");
+  add_connection(reload, options);
+  reload.final_callback([&] { options.command = ClientCommand::kReload; });
 
   CLI::App& tokenize = *app.add_subcommand("tokenize", "Text to token ids");
   add_connection(tokenize, options);
@@ -106,11 +134,11 @@ void add_simulate(CLI::App& app, ClientOptions& options) {
   CLI::App& command = *app.add_subcommand(
       "simulate", "What a deployment would do: real scheduler and memory, simulated time");
   command
-      .add_option("--config", options.simulate.files,
+      .add_option("--config", options.config_paths,
                   "Simulation file; may be repeated, later ones win")
       ->required()
       ->allow_extra_args(false);
-  command.add_option("--set", options.simulate.overrides, "section.key=value; may be repeated")
+  command.add_option("--set", options.overrides, "section.key=value; may be repeated")
       ->allow_extra_args(false);
   command.add_flag("--json", options.json, "Print one JSON object");
   command.final_callback([&] { options.command = ClientCommand::kSimulate; });
@@ -124,6 +152,8 @@ ParsedClientOptions parse_client_options(int argc, const char* const* argv) {
   app.set_version_flag("--version", "dhisparse " DHS_VERSION);
   app.require_subcommand(1);
   add_generate(app, parsed.options);
+  add_state(app, parsed.options);
+  add_plan(app, parsed.options);
   add_queries(app, parsed.options);
   add_simulate(app, parsed.options);
   try {

@@ -3,6 +3,8 @@
 // Exit status: 0 done, 1 failed (the reason is on standard error), 2 wrong usage.
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
+#include <absl/time/clock.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -12,8 +14,11 @@
 
 #include "app/client_json.h"
 #include "app/client_options.h"
+#include "app/plan_table.h"
 #include "app/state_table.h"
+#include "dhisparse/capacity_plan.h"
 #include "dhisparse/client.h"
+#include "dhisparse/config.h"
 #include "dhisparse/sim.h"
 
 namespace dhs {
@@ -87,9 +92,37 @@ absl::Status run_generate(const ClientOptions& options, Client& client) {
   return absl::OkStatus();
 }
 
+// Clears a terminal and begins at its top.
+constexpr char kRedraw[] = "\x1b[H\x1b[2J";
+
 absl::Status run_state(const ClientOptions& options, Client& client) {
-  DHS_ASSIGN_OR_RETURN(const ServerState state, client.state(options.timeout));
-  return print(options.json ? state_json(state) + "\n" : state_table(state));
+  const bool redraws = options.watch && !options.json && isatty(STDOUT_FILENO) == 1;
+  while (true) {
+    DHS_ASSIGN_OR_RETURN(const ServerState state, client.state(options.timeout));
+    const std::string text = options.json ? state_json(state) + "\n" : state_table(state);
+    if (!options.watch) return print(text);
+    // Elsewhere than on a terminal an empty line separates one table from the next.
+    DHS_RETURN_IF_ERROR(print(redraws ? kRedraw + text : options.json ? text : text + "\n"));
+    absl::SleepFor(*options.watch);
+  }
+}
+
+absl::Status run_reload(const ClientOptions& options, Client& client) {
+  DHS_ASSIGN_OR_RETURN(const auto changes, client.reload(options.timeout));
+  if (options.json) return print(reload_json(changes) + "\n");
+  if (changes.empty()) return print("nothing has changed\n");
+  std::string text;
+  for (const ConfigChange& change : changes) {
+    absl::StrAppend(&text, change.key, ": ", change.before, " -> ", change.after, "\n");
+  }
+  return print(text);
+}
+
+absl::Status run_plan(const ClientOptions& options) {
+  DHS_ASSIGN_OR_RETURN(const LoadedConfig loaded,
+                       load_config(options.config_path, options.overrides));
+  DHS_ASSIGN_OR_RETURN(const CapacityPlan plan, plan_capacity(loaded.config));
+  return print(options.json ? plan_json(plan) + "\n" : plan_table(plan));
 }
 
 absl::Status run_tokenize(const ClientOptions& options, Client& client) {
@@ -106,13 +139,14 @@ absl::Status run_detokenize(const ClientOptions& options, Client& client) {
 
 absl::Status run_simulate(const ClientOptions& options) {
   DHS_ASSIGN_OR_RETURN(const LoadedSimConfig loaded,
-                       load_sim_config(options.simulate.files, options.simulate.overrides));
+                       load_sim_config(options.config_paths, options.overrides));
   DHS_RETURN_IF_ERROR(validate(loaded.config));
   const SimReport report = run_simulation(loaded.config);
   return print(options.json ? report_json(report) + "\n" : report_text(report));
 }
 
 absl::Status run(const ClientOptions& options) {
+  if (options.command == ClientCommand::kPlan) return run_plan(options);
   if (options.command == ClientCommand::kSimulate) return run_simulate(options);
   const std::unique_ptr<Client> client = make_client(options.server);
   switch (options.command) {
@@ -120,6 +154,10 @@ absl::Status run(const ClientOptions& options) {
       return run_generate(options, *client);
     case ClientCommand::kState:
       return run_state(options, *client);
+    case ClientCommand::kReload:
+      return run_reload(options, *client);
+    case ClientCommand::kPlan:
+      break;
     case ClientCommand::kTokenize:
       return run_tokenize(options, *client);
     case ClientCommand::kDetokenize:

@@ -8,19 +8,14 @@
 #include "app/daemon_options.h"
 #include "app/stop_signals.h"
 #include "dhisparse/config.h"
+#include "dhisparse/config_reloader.h"
 #include "dhisparse/engine.h"
+#include "dhisparse/monitor.h"
 #include "dhisparse/server.h"
 #include "dhisparse/tokenizer.h"
 
 namespace dhs {
 namespace {
-
-LogLevel to_log_level(const std::string& name) {
-  if (name == "debug") return LogLevel::kDebug;
-  if (name == "warning") return LogLevel::kWarning;
-  if (name == "error") return LogLevel::kError;
-  return LogLevel::kInfo;
-}
 
 void log_config(const LoadedConfig& loaded) {
   for (const ConfigValue& value : loaded.provenance) {
@@ -30,15 +25,53 @@ void log_config(const LoadedConfig& loaded) {
   }
 }
 
+// Null when the configuration wants none.
+absl::StatusOr<std::unique_ptr<Monitor>> monitor_of(const ServerConfig& config) {
+  if (config.metrics == "off") return std::unique_ptr<Monitor>();
+  DHS_ASSIGN_OR_RETURN(std::unique_ptr<Monitor> monitor,
+                       start_monitor(config.metrics, DHS_VERSION));
+  log_info("metrics on http://", monitor->address(), "/metrics");
+  return monitor;
+}
+
+// What the monitor shows while this lives. It must be gone before the engine is.
+class Watched {
+ public:
+  Watched(Monitor* monitor, const Engine& engine, const ConfigReloader& reloader)
+      : monitor_(monitor) {
+    if (monitor_ != nullptr) monitor_->watch(&engine, &reloader);
+  }
+  ~Watched() {
+    if (monitor_ != nullptr) monitor_->watch(nullptr, nullptr);
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+  void set_phase(Monitor::Phase phase) {
+    if (monitor_ != nullptr) monitor_->set_phase(phase);
+  }
+
+ private:
+  Monitor* const monitor_;
+};
+
 // Serves until a stop signal, then drains. OK when it stopped as it should.
-absl::Status serve(const EngineConfig& config, StopSignals& signals) {
+absl::Status serve(const DaemonOptions& options, const LoadedConfig& loaded, StopSignals& signals) {
+  const EngineConfig& config = loaded.config;
+  DHS_ASSIGN_OR_RETURN(const std::unique_ptr<Monitor> monitor, monitor_of(config.server));
   DHS_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(config.model.path));
   DHS_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, start_engine(config));
+  ConfigReloader reloader(options.config_path, options.overrides, loaded, *engine);
+  Watched watched(monitor.get(), *engine, reloader);
   DHS_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
-                       start_server(config.server, config.limits, *engine, tokenizer));
+                       start_server(config.server, config.limits, *engine, tokenizer, &reloader));
   signals.set_ready();
+  watched.set_phase(Monitor::Phase::kServing);
   log_info("READY listening on ", server->address(), ", model ", engine->model_info().name);
-  signals.wait();
+  while (signals.wait() == StopSignals::Wish::kReload) {
+    reloader.reload().IgnoreError();  // it is logged and counted
+  }
+  watched.set_phase(Monitor::Phase::kDraining);
   const absl::Time deadline = absl::Now() + config.server.drain_timeout;
   server->drain(config.server.drain_timeout);
   engine->drain(std::max(deadline - absl::Now(), absl::ZeroDuration()));
@@ -63,11 +96,11 @@ int run_daemon(int argc, const char* const* argv) {
     std::printf("%s: no errors\n", options.config_path.c_str());
     return 0;
   }
-  set_log_level(to_log_level(loaded->config.log.level));
+  set_log_level(log_level_named(loaded->config.log.level));
   StopSignals signals;
   log_info("dhisparsed " DHS_VERSION);
   log_config(*loaded);
-  const absl::Status status = serve(loaded->config, signals);
+  const absl::Status status = serve(options, *loaded, signals);
   if (status.ok()) return 0;
   log_error(std::string(status.message()));
   return 1;

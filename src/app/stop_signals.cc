@@ -42,9 +42,12 @@ void StopSignals::set_ready() {
   is_ready_ = true;
 }
 
-void StopSignals::wait() {
+StopSignals::Wish StopSignals::wait() {
   MutexLock lock(mutex_);
-  while (!stop_wanted_) lock.wait(wanted_);
+  while (!stop_wanted_ && !reload_wanted_) lock.wait(wanted_);
+  if (stop_wanted_) return Wish::kStop;
+  reload_wanted_ = false;
+  return Wish::kReload;
 }
 
 void StopSignals::watch() {
@@ -57,11 +60,18 @@ void StopSignals::watch() {
       if (is_closing_) return;
     }
     if (signal == SIGHUP) {
-      log_warning("SIGHUP: the configuration cannot be reloaded; restart to change it");
+      on_reload_signal();
     } else {
       on_stop_signal(signal);
     }
   }
+}
+
+void StopSignals::on_reload_signal() {
+  log_info("SIGHUP: reloading the configuration");
+  MutexLock lock(mutex_);
+  reload_wanted_ = true;
+  wanted_.notify_all();
 }
 
 void StopSignals::on_stop_signal(int signal) {

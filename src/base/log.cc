@@ -33,6 +33,13 @@ spdlog::logger& logger() {
 
 }  // namespace
 
+LogLevel log_level_named(std::string_view name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "warning") return LogLevel::kWarning;
+  if (name == "error") return LogLevel::kError;
+  return LogLevel::kInfo;
+}
+
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 
 void log_at(LogLevel level, const std::string& message) { logger().log(to_spdlog(level), message); }

@@ -44,4 +44,7 @@ const ConfigKey* find_config_key(std::string_view name);
 // Of the table's keys.
 const KeyNames& config_key_names();
 
+// Whether a running daemon takes over other values of the key.
+bool is_live(std::string_view name);
+
 }  // namespace dhs

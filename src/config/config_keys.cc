@@ -138,6 +138,7 @@ Keys server_keys() {
       {"debug", "debug"}, {"info", "info"}, {"warning", "warning"}, {"error", "error"}};
   return {
       host_port_key("server.listen", Field{kServer, &ServerConfig::listen}),
+      host_port_or_off_key("server.metrics", Field{kServer, &ServerConfig::metrics}),
       bool_key("server.reflection", Field{kServer, &ServerConfig::reflection}),
       duration_key("server.drain_timeout", Field{kServer, &ServerConfig::drain_timeout},
                    absl::ZeroDuration()),
@@ -173,6 +174,13 @@ const KeyNames& config_key_names() {
     return KeyNames(std::move(names));
   }();
   return kNames;
+}
+
+// The file of residency.trace is opened at start.
+bool is_live(std::string_view name) {
+  const std::string_view section = section_of(name);
+  return (section == "residency" && !name.starts_with("residency.trace")) ||
+         section == "scheduler" || section == "log";
 }
 
 }  // namespace dhs

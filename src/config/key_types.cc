@@ -201,6 +201,11 @@ absl::StatusOr<std::string> parse_host_port(const KeyInput& input) {
   return std::string(input.text);
 }
 
+absl::StatusOr<std::string> parse_host_port_or_off(const KeyInput& input) {
+  if (input.text == "off") return std::string(input.text);
+  return parse_host_port(input);
+}
+
 std::string print_size(int64_t bytes) { return format_bytes(bytes); }
 
 // The shortest text that reads back as the same number.

@@ -58,6 +58,7 @@ absl::StatusOr<size_t> parse_one_of(const KeyInput& input, const std::vector<std
 absl::StatusOr<std::string> parse_text(const KeyInput& input);
 absl::StatusOr<std::string> parse_directory(const KeyInput& input);
 absl::StatusOr<std::string> parse_host_port(const KeyInput& input);
+absl::StatusOr<std::string> parse_host_port_or_off(const KeyInput& input);
 std::string print_size(int64_t bytes);
 std::string print_number(double value);
 std::string print_duration(absl::Duration duration);
@@ -135,6 +136,11 @@ KeyOf<typename F::Config> directory_key(std::string name, F field) {
 template <class F>
 KeyOf<typename F::Config> host_port_key(std::string name, F field) {
   return make_key(std::move(name), "host:port", field, parse_host_port, print_text);
+}
+
+template <class F>
+ConfigKey host_port_or_off_key(std::string name, F field) {
+  return make_key(std::move(name), "host:port, or off", field, parse_host_port_or_off, print_text);
 }
 
 // One name of `choices`; the field gets the value beside it.

@@ -71,9 +71,7 @@ std::vector<BoundKey> bind_keys(SimConfig& config, EngineConfig& shared) {
 std::vector<const ConfigKey*> shared_config_keys() {
   std::vector<const ConfigKey*> keys;
   for (const ConfigKey& key : config_keys()) {
-    const bool is_of_policy =
-        section_of(key.name) == "residency" && !key.name.starts_with("residency.trace");
-    if (is_of_policy) keys.push_back(&key);
+    if (section_of(key.name) == "residency" && is_live(key.name)) keys.push_back(&key);
   }
   return keys;
 }

@@ -2,33 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
+
+#include "dhisparse/capacity_plan.h"
+#include "engine/engine_plan.h"
 
 namespace dhs {
 namespace {
 
 constexpr size_t kMaxPendingOutputs = 4096;
 
-uint64_t random_seed() {
-  static thread_local std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
-
 std::chrono::steady_clock::time_point steady_time_of(absl::Time time) {
   const absl::Duration wait = std::min(time - absl::Now(), absl::Hours(24 * 365));
   return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(wait);
-}
-
-const char* mode_name(ResidencyMode mode) {
-  switch (mode) {
-    case ResidencyMode::kAdaptive:
-      return "adaptive";
-    case ResidencyMode::kFixed:
-      return "fixed";
-    case ResidencyMode::kResident:
-      return "resident";
-  }
-  return "?";
 }
 
 // What one rank's accounting knows.
@@ -36,10 +21,19 @@ void add_memory(const KvManager& kv, EngineState& state) {
   const KvCapacity& capacity = kv.capacity();
   const KvUsage usage = kv.usage();
   state.chunks_free += usage.chunks_free;
+  state.index_moves.grown += usage.index_moves.grown;
+  state.index_moves.released += usage.index_moves.released;
+  state.prefix.looked_up += usage.prefix.looked_up;
+  state.prefix.on_device += usage.prefix.on_device;
+  state.prefix.on_host += usage.prefix.on_host;
   state.device_pool_bytes += capacity.num_chunks * capacity.chunk_bytes;
   state.device_index_bytes += usage.chunks_index * capacity.chunk_bytes;
   for (size_t g = 0; g < state.groups.size(); ++g) {
-    state.groups[g].chunks += usage.chunks_rows[g];
+    GroupState& group = state.groups[g];
+    group.chunks += usage.chunks_rows[g];
+    group.chunks_required += usage.chunks_required[g];
+    group.chunks_grown += usage.row_moves[g].grown;
+    group.chunks_released += usage.row_moves[g].released;
     state.device_row_cache_bytes += usage.chunks_rows[g] * capacity.chunk_bytes;
   }
   const int64_t block_bytes = kv.geometry().host_block_bytes;
@@ -63,138 +57,21 @@ EngineLoop::EngineLoop(const EngineConfig& config, ModelInfo model,
       model_(std::move(model)),
       submissions_(config.scheduler.max_queued_requests + 1),
       outputs_(kMaxPendingOutputs),
+      longest_request_(longest_request(*kv.front(), model_.max_context)),
       kv_(std::move(kv)),
       executor_(std::move(executor)),
-      scheduler_(config.scheduler, pointers_to(kv_), model_.eos_token_ids) {
+      scheduler_(config.scheduler, pointers_to(kv_), model_.eos_token_ids),
+      residency_(config.residency) {
+  {
+    MutexLock lock(mutex_);
+    queue_limits_ = config.scheduler;
+  }
   publish_state();
   output_thread_ = std::thread([this] { run_outputs(); });
   engine_thread_ = std::thread([this] { run(); });
 }
 
 EngineLoop::~EngineLoop() { drain(absl::ZeroDuration()); }
-
-// ---- Any thread ---------------------------------------------------------------------------------
-
-absl::Status EngineLoop::validate_request(const GenerateRequest& request) const {
-  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  if (prompt_tokens == 0) {
-    return absl::InvalidArgumentError("the prompt has no tokens; at least 1 is needed");
-  }
-  if (prompt_tokens > config_.limits.max_prompt_tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the prompt has ", prompt_tokens, " tokens; the limit is ",
-                     config_.limits.max_prompt_tokens, " (limits.max_prompt_tokens)"));
-  }
-  for (TokenId token : request.prompt) {
-    if (token < 0 || token >= model_.vocab_size) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "prompt token ", token, " is outside the vocabulary (0 to ", model_.vocab_size - 1, ")"));
-    }
-  }
-  DHS_RETURN_IF_ERROR(validate(request.sampling, config_.limits, model_.vocab_size));
-  const int64_t total = prompt_tokens + request.sampling.max_tokens;
-  if (total > model_.max_context) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        prompt_tokens, " prompt tokens + max_tokens ", request.sampling.max_tokens, " = ", total,
-        " exceeds the context of ", model_.max_context, " tokens; shorten one of them"));
-  }
-  return kv_.front()->fits(total);
-}
-
-absl::Status EngineLoop::reserve_queue_place(int64_t num_tokens) {
-  MutexLock lock(mutex_);
-  if (draining_) return absl::UnavailableError("the engine is draining");
-  if (!failure_.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat("the engine can run no more steps: ", failure_.message(),
-                     "; restart it and send the request to another one"));
-  }
-  const SchedulerConfig& limits = config_.scheduler;
-  if (num_tokens > limits.max_queued_tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the prompt has ", num_tokens, " tokens; the queue holds at most ",
-                     limits.max_queued_tokens, " (scheduler.max_queued_tokens)"));
-  }
-  const int64_t queued = state_.queued_requests + num_arriving_;
-  const int64_t queued_tokens = state_.queued_tokens + num_arriving_tokens_;
-  if (queued >= limits.max_queued_requests) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(queued, " requests are queued, the limit is ", limits.max_queued_requests,
-                     " (scheduler.max_queued_requests); retry later"));
-  }
-  if (queued_tokens + num_tokens > limits.max_queued_tokens) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        queued_tokens, " prompt tokens are queued, ", num_tokens, " more exceed the limit of ",
-        limits.max_queued_tokens, " (scheduler.max_queued_tokens); retry later"));
-  }
-  ++num_arriving_;
-  num_arriving_tokens_ += num_tokens;
-  ++num_unfinished_;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<RequestId> EngineLoop::submit(GenerateRequest request,
-                                             std::shared_ptr<TokenSink> sink) {
-  DHS_CHECK(sink != nullptr, "submit without a sink");
-  DHS_RETURN_IF_ERROR(validate_request(request));
-  DHS_RETURN_IF_ERROR(reserve_queue_place(static_cast<int64_t>(request.prompt.size())));
-  if (!request.sampling.seed.has_value()) request.sampling.seed = random_seed();
-  if (!config_.kv.prefix_cache) request.bypass_prefix_cache = true;
-  const RequestId id(++num_requests_);
-  // A place was reserved above, and the engine thread outlives every reservation.
-  auto arrival = std::make_unique<Submit>(Submit{id, std::move(request), std::move(sink)});
-  DHS_CHECK(submissions_.push(std::move(arrival)), "the engine stopped with a request arriving");
-  return id;
-}
-
-// A full queue needs no waking: the engine thread has work.
-void EngineLoop::wake() {
-  std::unique_ptr<Submit> nothing;
-  submissions_.try_push(nothing);
-}
-
-void EngineLoop::cancel(RequestId request) {
-  {
-    MutexLock lock(mutex_);
-    cancelled_.push_back(request);
-  }
-  wake();
-}
-
-void EngineLoop::set_paused(RequestId request, bool is_paused) {
-  {
-    MutexLock lock(mutex_);
-    paused_.emplace_back(request, is_paused);
-  }
-  wake();
-}
-
-EngineState EngineLoop::state() const {
-  MutexLock lock(mutex_);
-  return state_;
-}
-
-void EngineLoop::drain(absl::Duration timeout) {
-  MutexLock drain_lock(drain_mutex_);
-  if (!engine_thread_.joinable()) return;
-  {
-    MutexLock lock(mutex_);
-    draining_ = true;
-    const absl::Duration longest = std::min(timeout, absl::Hours(24 * 365));
-    const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(longest);
-    while (num_unfinished_ > 0 && lock.wait_until(all_finished_, deadline)) {
-    }
-    if (num_unfinished_ > 0) {
-      log_warning("engine: cancelling ", num_unfinished_, " requests at the end of the drain");
-    }
-    cancel_all_ = true;
-    stop_ = true;
-  }
-  wake();
-  engine_thread_.join();
-  outputs_.close();
-  output_thread_.join();
-}
 
 // ---- Engine thread ------------------------------------------------------------------------------
 
@@ -206,10 +83,17 @@ void EngineLoop::run() {
       count(updates);
       publish_state();
       deliver(updates);
-      return;
+      return leave();
     }
     step(std::move(updates));
   }
+}
+
+// Nobody waits for this thread from here on.
+void EngineLoop::leave() {
+  MutexLock lock(mutex_);
+  has_left_ = true;
+  settled_.notify_all();
 }
 
 // Waits when there is nothing to do; otherwise only takes what has arrived.
@@ -217,7 +101,7 @@ void EngineLoop::take_submissions() {
   auto enqueue = [this](std::unique_ptr<Submit> submit) {
     if (submit == nullptr) return;
     const auto num_tokens = static_cast<int64_t>(submit->request.prompt.size());
-    sinks_.emplace(submit->id, std::move(submit->sink));
+    recipients_.emplace(submit->id, Recipient{std::move(submit->sink), *submit->request.arrived});
     scheduler_.enqueue(submit->id, std::move(submit->request));
     MutexLock lock(mutex_);
     --num_arriving_;
@@ -236,26 +120,42 @@ void EngineLoop::take_submissions() {
 // A cancel or a pause is asked for after its submit, so its request is with the scheduler,
 // finished, or arriving: the last kind stays on the list until it has arrived.
 std::vector<RequestUpdate> EngineLoop::apply_controls() {
-  std::vector<RequestId> cancelled;
+  apply_reconfiguration();
+  std::vector<std::pair<RequestId, FinishReason>> ended;
   std::vector<std::pair<RequestId, bool>> paused;
   bool cancel_all = false;
   {
     MutexLock lock(mutex_);
     stopping_ = stop_ && num_arriving_ == 0;
     cancel_all = cancel_all_;
-    cancelled = cancelled_;
+    ended = ended_;
     paused = paused_;
-    if (num_arriving_ == 0) cancelled_.clear();
+    if (num_arriving_ == 0) ended_.clear();
     if (num_arriving_ == 0) paused_.clear();
   }
   for (const auto& [id, is_paused] : paused) scheduler_.set_paused(id, is_paused);
-  if (cancel_all) cancelled = scheduler_.requests();
+  if (cancel_all) {
+    for (RequestId id : scheduler_.requests()) ended.emplace_back(id, FinishReason::kCancelled);
+  }
   std::vector<RequestUpdate> updates;
-  for (RequestId id : cancelled) {
-    auto update = scheduler_.finish(id, FinishReason::kCancelled, absl::OkStatus());
+  for (const auto& [id, reason] : ended) {
+    auto update = scheduler_.finish(id, reason, absl::OkStatus());
     if (update.has_value()) updates.push_back(*std::move(update));
   }
   return updates;
+}
+
+// Under the lock, since other threads ask whether a request fits.
+void EngineLoop::apply_reconfiguration() {
+  MutexLock lock(mutex_);
+  if (!wanted_.has_value()) return;
+  scheduler_.set_config(wanted_->scheduler);
+  scheduler_.set_residency(wanted_->residency);
+  residency_ = wanted_->residency;
+  queue_limits_ = wanted_->scheduler;
+  wanted_.reset();
+  has_freed_memory_ = true;  // chunks change hands with the next step, also when nobody is running
+  settled_.notify_all();
 }
 
 // Plans and submits one step, then collects the oldest, unless the device may have another one
@@ -289,18 +189,30 @@ void EngineLoop::collect_step(std::vector<RequestUpdate>& updates) {
   has_freed_memory_ = has_freed_memory_ || plan.has_work();  // its requests may end here
   if (!result.ok()) return fail_step(plan, result.status(), updates);
   result->elapsed = now - begin;
+  if (plan.has_work()) observe_step(plan, result->elapsed);
   scheduler_.commit(plan, *result, updates);
   for (const RankPlan& rank : plan.ranks) {
     for (const SequenceWork& work : rank.work) totals_.prompt_tokens += work.num_prompt_tokens;
   }
 }
 
+void EngineLoop::observe_step(const StepPlan& plan, absl::Duration elapsed) {
+  int64_t num_rows = 0;
+  for (const RankPlan& rank : plan.ranks) num_rows += rank.num_rows();
+  totals_.step_figures.tokens.observe(static_cast<double>(num_rows));
+  totals_.step_figures.seconds.observe(absl::ToDoubleSeconds(elapsed));
+}
+
 void EngineLoop::fail_step(const StepPlan& plan, const absl::Status& error,
                            std::vector<RequestUpdate>& updates) {
   log_error("engine: step ", plan.step.value, " failed: ", error.ToString());
   if (absl::IsAborted(error)) {
-    MutexLock lock(mutex_);
-    failure_ = error;
+    MutexLock failure_lock(failure_mutex_);
+    {
+      MutexLock lock(mutex_);
+      failure_ = error;
+    }
+    tell_failure();
   }
   scheduler_.abandon(plan);
   for (const RankPlan& rank : plan.ranks) {
@@ -322,24 +234,29 @@ void EngineLoop::count(const std::vector<RequestUpdate>& updates) {
 
 void EngineLoop::deliver(std::vector<RequestUpdate>& updates) {
   for (RequestUpdate& update : updates) {
-    const auto sink = sinks_.find(update.request);
-    DHS_CHECK(sink != sinks_.end(), "request ", update.request.value, " has no sink");
+    const auto to = recipients_.find(update.request);
+    DHS_CHECK(to != recipients_.end(), "request ", update.request.value, " has no sink");
     const bool is_last = update.finished.has_value();
-    outputs_.push({sink->second, std::move(update.tokens), std::move(update.finished)});
-    if (is_last) sinks_.erase(sink);
+    outputs_.push(
+        {update.request, to->second, std::move(update.tokens), std::move(update.finished)});
+    if (is_last) recipients_.erase(to);
   }
 }
 
 void EngineLoop::publish_state() {
   EngineState state = totals_;
   state.model_name = model_.name;
-  state.residency_mode = mode_name(config_.residency.mode);
+  state.residency_mode = name_of(residency_.mode);
+  state.max_running = scheduler_.config().max_running;
+  state.max_batched_tokens = scheduler_.config().max_batched_tokens;
   executor_->describe(state);
   state.running_requests = scheduler_.num_running();
   state.queued_requests = scheduler_.num_queued();
   state.queued_tokens = scheduler_.num_queued_tokens();
   state.parked_requests = scheduler_.num_parked();
   state.preemptions = scheduler_.num_preemptions();
+  state.parks = scheduler_.num_parks();
+  state.resumes = scheduler_.num_resumes();
   state.chunk_bytes = kv_.front()->capacity().chunk_bytes;
   for (const auto& kv : kv_) add_memory(*kv, state);
   MutexLock lock(mutex_);
@@ -350,10 +267,14 @@ void EngineLoop::publish_state() {
 
 void EngineLoop::run_outputs() {
   while (std::optional<Output> output = outputs_.pop()) {
-    if (!output->tokens.empty()) output->sink->on_tokens(output->tokens);
+    TokenSink& sink = *output->to.sink;
+    const absl::Time now = absl::Now();
+    request_meter_.on_tokens(output->request, output->to.arrived, std::ssize(output->tokens), now);
+    if (!output->tokens.empty()) sink.on_tokens(output->tokens);
     if (!output->finished.has_value()) continue;
-    output->sink->on_finished(*output->finished);
-    output->sink.reset();
+    request_meter_.on_finished(output->request, output->to.arrived, *output->finished, now);
+    sink.on_finished(*output->finished);
+    output->to.sink.reset();
     MutexLock lock(mutex_);
     if (--num_unfinished_ == 0) all_finished_.notify_all();
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dhisparse/base.h"
+#include "dhisparse/capacity_plan.h"
 
 namespace dhs {
 namespace {
@@ -98,10 +99,22 @@ int64_t longest_request(const KvManager& kv, int64_t max_context) {
   return low;
 }
 
-void log_plan(const EnginePlan& plan, const EngineConfig& config, const Device& device,
+const char* name_of(ResidencyMode mode) {
+  switch (mode) {
+    case ResidencyMode::kAdaptive:
+      return "adaptive";
+    case ResidencyMode::kFixed:
+      return "fixed";
+    case ResidencyMode::kResident:
+      return "resident";
+  }
+  return "?";
+}
+
+void log_plan(const EnginePlan& plan, const EngineConfig& config, const std::string& device,
               int64_t longest) {
   const KvCapacity& capacity = plan.capacity;
-  log_info("engine: ", plan.model.family, " on ", device.description());
+  log_info("engine: ", plan.model.family, " on ", device);
   if (config.parallel.num_ranks > 1) {
     log_info("engine: ", config.parallel.num_ranks, " ranks, ",
              config.parallel.mode == ParallelMode::kTensor ? "tensor" : "data",

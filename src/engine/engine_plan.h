@@ -3,8 +3,9 @@
 
 #include <absl/status/statusor.h>
 
+#include <string>
+
 #include "dhisparse/config.h"
-#include "dhisparse/device.h"
 #include "dhisparse/kv.h"
 #include "dhisparse/model.h"
 #include "dhisparse/store.h"
@@ -26,7 +27,8 @@ absl::StatusOr<EnginePlan> make_plan(const EngineConfig& config);
 // The longest request (prompt + completion) that can run alone, at most max_context.
 int64_t longest_request(const KvManager& kv, int64_t max_context);
 
-void log_plan(const EnginePlan& plan, const EngineConfig& config, const Device& device,
+// device: how it describes itself.
+void log_plan(const EnginePlan& plan, const EngineConfig& config, const std::string& device,
               int64_t longest);
 
 // Ranks that hold requests of their own: all in data mode, one in tensor mode.

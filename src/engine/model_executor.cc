@@ -232,6 +232,8 @@ void ModelExecutor::describe(EngineState& state) const {
     group.rows_hit = counters.resolve.hit;
     group.rows_missed = counters.resolve.missed;
     group.fetched_bytes = counters.fetched_bytes;
+    group.rows_refilled = counters.refilled;
+    group.refilled_bytes = counters.refilled_bytes;
     group.rows_evicted = counters.resolve.evicted;
     group.rows_released = counters.released;
   }

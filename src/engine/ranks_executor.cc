@@ -14,6 +14,8 @@ void add_group(const GroupState& other, GroupState& group) {
   group.rows_hit += other.rows_hit;
   group.rows_missed += other.rows_missed;
   group.fetched_bytes += other.fetched_bytes;
+  group.rows_refilled += other.rows_refilled;
+  group.refilled_bytes += other.refilled_bytes;
   group.rows_evicted += other.rows_evicted;
   group.rows_released += other.rows_released;
 }

@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Engine>> start_engine(const EngineConfig& config)
   }
   const int64_t longest = longest_request(*kv.front(), plan.max_context);
   if (longest < 2) return kv.front()->fits(2);
-  log_plan(plan, config, *devices.front(), longest);
+  log_plan(plan, config, devices.front()->description(), longest);
   DHS_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor,
                        make_executor(config, plan, std::move(devices)));
   ModelInfo info{.name = config.model.name,

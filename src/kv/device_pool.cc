@@ -23,6 +23,7 @@ DevicePool::DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
       items_(capacity.num_chunks,
              static_cast<int32_t>(geometry.index_items_per_chunk(capacity.chunk_bytes))),
       rows_(geometry.groups.size()),
+      row_moves_(geometry.groups.size()),
       weights_(geometry.groups.size(), 1.0) {
   for (int32_t i = num_chunks_ - 1; i >= 0; --i) free_.emplace_back(i);
 }
@@ -89,9 +90,30 @@ void DevicePool::remove_rows(int64_t own_rows) {
   DHS_CHECK(own_rows_ >= 0, "more rows given up than required");
 }
 
+int64_t DevicePool::own_rows_of(std::span<const int64_t> device_tokens) const {
+  int64_t rows = 0;
+  for (int64_t tokens : device_tokens) rows += need_of(tokens).own_rows;
+  return rows;
+}
+
+bool DevicePool::set_residency(const ResidencyConfig& residency,
+                               std::span<const int64_t> device_tokens) {
+  const ResidencyConfig before = std::exchange(residency_, residency);
+  const int64_t own_rows = own_rows_of(device_tokens);
+  const int64_t chunks =
+      items_.num_segments() + chunks_of_all_rows(required_rows(own_rows, items_.num_used()));
+  if (chunks > num_chunks_) {
+    residency_ = before;
+    return false;
+  }
+  own_rows_ = own_rows;
+  return true;
+}
+
 void DevicePool::release_item(HostBlockId block) {
   const auto emptied = items_.release(block);
   if (!emptied.has_value()) return;
+  ++index_moves_.released;
   moves_.push_back({ChunkMove::Kind::kReleaseIndex, 0, emptied->segment, emptied->chunk});
   free_.push_back(emptied->chunk);
 }
@@ -113,6 +135,7 @@ void DevicePool::grow_rows(int group) {
   const ChunkId chunk = take_free();
   const auto segment = static_cast<int32_t>(rows_[group].size());
   rows_[group].push_back(chunk);
+  ++row_moves_[group].grown;
   moves_.push_back({ChunkMove::Kind::kGrowRows, group, segment, chunk});
 }
 
@@ -121,6 +144,7 @@ void DevicePool::release_rows(int group) {
   const ChunkId chunk = rows_[group].back();
   rows_[group].pop_back();
   const auto segment = static_cast<int32_t>(rows_[group].size());
+  ++row_moves_[group].released;
   moves_.push_back({ChunkMove::Kind::kReleaseRows, group, segment, chunk});
   free_.push_back(chunk);
 }
@@ -128,6 +152,7 @@ void DevicePool::release_rows(int group) {
 void DevicePool::grow_index() {
   const ChunkId chunk = take_free();
   const int32_t segment = items_.add_segment(chunk);
+  ++index_moves_.grown;
   moves_.push_back({ChunkMove::Kind::kGrowIndex, 0, segment, chunk});
 }
 
@@ -236,7 +261,11 @@ std::vector<ChunkMove> DevicePool::rebalance(const Policy& policy) {
   return std::exchange(moves_, {});
 }
 
-std::string DevicePool::check_invariants() const {
+std::string DevicePool::check_invariants(std::span<const int64_t> device_tokens) const {
+  if (own_rows_of(device_tokens) != own_rows_) {
+    return absl::StrCat(own_rows_, " rows are required, requests are promised ",
+                        own_rows_of(device_tokens));
+  }
   std::multiset<int32_t> owned;
   for (ChunkId chunk : free_) owned.insert(chunk.value);
   for (const auto& chunk : items_.chunks()) {

@@ -11,6 +11,7 @@
 
 #include "dhisparse/config.h"
 #include "dhisparse/kv_geometry.h"
+#include "dhisparse/kv_usage.h"
 #include "kv/index_items.h"
 
 namespace dhs {
@@ -40,6 +41,9 @@ class DevicePool {
   void add(const Need& more);
   // Row requirements only: items are given back one by one.
   void remove_rows(int64_t own_rows);
+  // Promises other rows to requests that cover so many tokens each; false, and nothing changed,
+  // when they do not fit so.
+  bool set_residency(const ResidencyConfig& residency, std::span<const int64_t> device_tokens);
 
   const IndexItems& items() const { return items_; }
   IndexItems::Held hold_item(HostBlockId block) { return items_.hold(block); }
@@ -59,11 +63,16 @@ class DevicePool {
 
   int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
   int64_t num_row_chunks(int group) const { return static_cast<int64_t>(rows_[group].size()); }
+  int64_t num_required_chunks(int group) const { return chunks_of_rows(group, required_rows()); }
   int64_t num_optional() const;
-  std::string check_invariants() const;
+  const ChunkCounts& row_moves(int group) const { return row_moves_[group]; }
+  const ChunkCounts& index_moves() const { return index_moves_; }
+  // device_tokens: that each request covers.
+  std::string check_invariants(std::span<const int64_t> device_tokens) const;
 
  private:
   int64_t num_groups() const { return static_cast<int64_t>(rows_.size()); }
+  int64_t own_rows_of(std::span<const int64_t> device_tokens) const;
   int64_t required_rows(int64_t own_rows, int64_t items) const;
   int64_t required_rows() const { return required_rows(own_rows_, items_.num_used()); }
   int64_t chunks_of_rows(int group, int64_t rows) const;
@@ -85,11 +94,13 @@ class DevicePool {
   const KvGeometry& geometry_;
   const int32_t num_chunks_;
   const int64_t chunk_bytes_;
-  const ResidencyConfig residency_;
+  ResidencyConfig residency_;
   IndexItems items_;
   std::vector<ChunkId> free_;
   std::vector<std::vector<ChunkId>> rows_;  // per group, by segment
   std::vector<ChunkMove> moves_;
+  std::vector<ChunkCounts> row_moves_;  // per group
+  ChunkCounts index_moves_;
   std::vector<double> weights_;  // by group
   int64_t own_rows_ = 0;         // of all requests, the same number in every group
   bool is_pressed_ = false;

@@ -149,6 +149,10 @@ int64_t KvManager::num_optional_chunks() const { return device_->num_optional();
 std::optional<SequenceMemory> KvManager::admit(const KvDemand& demand) {
   std::vector<HostBlockId> matched = match(demand);
   if (!has_room(demand, matched)) return std::nullopt;
+  const int64_t num_restored = num_new_items(matched);
+  prefix_counts_.looked_up += std::ssize(demand.tokens);
+  prefix_counts_.on_host += num_restored * kHostBlockTokens;
+  prefix_counts_.on_device += (std::ssize(matched) - num_restored) * kHostBlockTokens;
   SequenceMemory memory;
   memory.manager_ = this;
   memory.max_tokens_ = demand.max_tokens;
@@ -201,12 +205,13 @@ void KvManager::take_device_part(SequenceMemory& memory, int64_t num_blocks, int
   const auto num_final = std::ssize(memory.blocks_);
   num_growing_ +=
       (num_blocks < num_final ? 1 : 0) - (num_before > 0 && num_before < num_final ? 1 : 0);
-  if (num_before > 0) return;
-  ++num_on_device_;
-  const auto free_index = std::find(index_is_held_.begin(), index_is_held_.end(), false);
-  memory.index_ = static_cast<int32_t>(free_index - index_is_held_.begin());
-  if (free_index == index_is_held_.end()) index_is_held_.push_back(false);
-  index_is_held_[memory.index_] = true;
+  if (num_before == 0) {
+    ++num_on_device_;
+    const auto free_index = std::find(device_tokens_.begin(), device_tokens_.end(), 0);
+    memory.index_ = static_cast<int32_t>(free_index - device_tokens_.begin());
+    if (free_index == device_tokens_.end()) device_tokens_.push_back(0);
+  }
+  device_tokens_[memory.index_] = tokens;
 }
 
 bool KvManager::cover(SequenceMemory& memory, int64_t tokens, int64_t num_written) {
@@ -229,14 +234,14 @@ bool KvManager::cover(SequenceMemory& memory, int64_t tokens, int64_t num_writte
 }
 
 void KvManager::park(SequenceMemory& memory) {
-  DHS_CHECK(!memory.is_parked() && index_is_held_[memory.index_], "request index ", memory.index_,
-            " leaves the device twice");
+  DHS_CHECK(!memory.is_parked() && device_tokens_[memory.index_] > 0, "request index ",
+            memory.index_, " leaves the device twice");
   if (memory.index_items_.size() < memory.blocks_.size()) --num_growing_;
   --num_on_device_;
   device_->remove_rows(device_->need_of(memory.device_tokens()).own_rows);
   for (size_t i = 0; i < memory.index_items_.size(); ++i) device_->release_item(memory.blocks_[i]);
   memory.index_items_.clear();
-  index_is_held_[memory.index_] = false;
+  device_tokens_[memory.index_] = 0;
   memory.index_ = -1;
   // What was to come back for it alone need not come now.
   std::erase_if(restores_, [&](const BlockRestore& restore) {
@@ -257,6 +262,13 @@ bool KvManager::could_cover(const SequenceMemory& memory, int64_t tokens, Others
   need.items =
       num_new_items(std::span<const HostBlockId>(memory.blocks_).first(num_blocks(tokens)));
   return device_->could_fit(need, held_by(*device_, others));
+}
+
+bool KvManager::set_residency(const ResidencyConfig& residency) {
+  if (!device_->set_residency(residency, device_tokens_)) return false;
+  controller_->set_config(residency);
+  residency_ = residency;
+  return true;
 }
 
 // ---- The prefix cache ---------------------------------------------------------------------------
@@ -313,13 +325,19 @@ KvUsage KvManager::usage() const {
   usage.chunks_free = device_->num_free();
   usage.chunks_index = device_->items().num_segments();
   for (size_t g = 0; g < geometry_.groups.size(); ++g) {
-    usage.chunks_rows.push_back(device_->num_row_chunks(static_cast<int>(g)));
+    const auto group = static_cast<int>(g);
+    usage.chunks_rows.push_back(device_->num_row_chunks(group));
+    usage.chunks_required.push_back(device_->num_required_chunks(group));
+    usage.row_moves.push_back(device_->row_moves(group));
   }
+  usage.index_moves = device_->index_moves();
+  usage.prefix = prefix_counts_;
   return usage;
 }
 
 std::string KvManager::check_invariants() const {
-  const auto num_held = std::count(index_is_held_.begin(), index_is_held_.end(), true);
+  const auto num_free = std::count(device_tokens_.begin(), device_tokens_.end(), 0);
+  const int64_t num_held = std::ssize(device_tokens_) - num_free;
   if (num_held != num_on_device_ || num_growing_ > num_on_device_ || num_growing_ < 0) {
     return absl::StrCat(num_held, " request indices, ", num_on_device_, " on the device, ",
                         num_growing_, " growing");
@@ -328,7 +346,7 @@ std::string KvManager::check_invariants() const {
     return absl::StrCat(device_->items().num_used(), " index items for ", host_->num_held(),
                         " held host blocks");
   }
-  for (std::string wrong : {host_->check_invariants(), device_->check_invariants()}) {
+  for (std::string wrong : {host_->check_invariants(), device_->check_invariants(device_tokens_)}) {
     if (!wrong.empty()) return wrong;
   }
   return {};

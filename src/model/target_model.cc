@@ -7,27 +7,11 @@
 #include "kernels/take_rows/take_rows.h"
 #include "model/attention.h"
 #include "model/mlp.h"
+#include "model/model_description.h"
 #include "model/sharding.h"
 
 namespace dhs {
 namespace {
-
-ModelDescription describe(const TargetConfig& config) {
-  ModelDescription description;
-  description.family = target_family_name(config.family);
-  description.vocab_size = config.vocab_size;
-  description.max_position = config.max_position;
-  description.eos_token_ids = config.eos_token_ids;
-  for (const IndexGroup& group : config.index_groups) {
-    description.layers_per_group.push_back(group.num_layers);
-  }
-  description.num_heads = config.num_heads;
-  description.latent_dim = config.kv_lora_rank;
-  description.rope_dim = config.qk_rope_dim;
-  description.index_dim = config.index_dim;
-  description.top_k = config.index_top_k;
-  return description;
-}
 
 GemmPrecision choose_precision(MathPrecision wanted, const TargetWeights& weights) {
   if (wanted == MathPrecision::kF32) return GemmPrecision::kF32;
@@ -171,14 +155,6 @@ class MlaTarget final : public TargetModel {
 };
 
 }  // namespace
-
-absl::StatusOr<ModelDescription> describe_model(const std::string& directory) {
-  DHS_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
-  DHS_ASSIGN_OR_RETURN(
-      const TargetConfig config,
-      parse_target_config(checkpoint.config_json(), checkpoint.generation_config_json()));
-  return describe(config);
-}
 
 absl::StatusOr<std::unique_ptr<TargetModel>> load_target_model(const std::string& directory,
                                                                Device& device,

@@ -32,6 +32,7 @@ void Scheduler::park(Sequence& sequence) {
   kv_[sequence.rank]->park(sequence.memory);
   sequence.drafts.clear();
   ++sequence.usage.times_parked;
+  ++num_parks_;
   Sequence::insert(Sequence::take(sequence, running_), waiting_);
 }
 
@@ -41,6 +42,35 @@ void Scheduler::park_paused() {
       park(*running_[i]);
     } else {
       ++i;
+    }
+  }
+}
+
+// False when nothing runs there.
+bool Scheduler::park_last_on(int rank) {
+  const auto last = std::find_if(running_.rbegin(), running_.rend(),
+                                 [&](const auto& sequence) { return sequence->rank == rank; });
+  if (last == running_.rend()) return false;
+  ++num_preemptions_;
+  park(**last);
+  return true;
+}
+
+// ---- Changes ------------------------------------------------------------------------------------
+
+void Scheduler::set_config(const SchedulerConfig& config) {
+  DHS_CHECK(config.max_running <= config.max_batched_tokens, "max_running ", config.max_running,
+            " exceeds max_batched_tokens ", config.max_batched_tokens);
+  config_ = config;
+  for (int rank = 0; rank < std::ssize(kv_); ++rank) {
+    while (num_running_on(rank) > config_.max_running) park_last_on(rank);
+  }
+}
+
+void Scheduler::set_residency(const ResidencyConfig& residency) {
+  for (int rank = 0; rank < std::ssize(kv_); ++rank) {
+    while (!kv_[rank]->set_residency(residency)) {
+      DHS_CHECK(park_last_on(rank), "nothing is on the device, and it does not fit");
     }
   }
 }
@@ -141,8 +171,10 @@ bool Scheduler::start(Sequence& sequence) {
 
 bool Scheduler::start_parked(Sequence& sequence) {
   if (num_running_on(sequence.rank) >= config_.max_running) return false;
-  return kv_[sequence.rank]->cover(sequence.memory, sequence.num_reached_tokens(),
-                                   sequence.num_computed_tokens);
+  const bool is_back = kv_[sequence.rank]->cover(sequence.memory, sequence.num_reached_tokens(),
+                                                 sequence.num_computed_tokens);
+  num_resumes_ += is_back ? 1 : 0;
+  return is_back;
 }
 
 bool Scheduler::start_new(Sequence& sequence) {

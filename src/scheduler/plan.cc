@@ -15,6 +15,12 @@ StepPlan Scheduler::plan(absl::Time now, std::vector<RequestUpdate>& updates) {
   park_paused();
   cover_running();
   start_waiting();
+  for (const auto& sequence : running_) {
+    const std::optional<absl::Time> arrived = sequence->request.arrived;
+    if (arrived.has_value() && !sequence->usage.queued.has_value()) {
+      sequence->usage.queued = now - *arrived;
+    }
+  }
   StepPlan plan;
   plan.step = StepId(++num_steps_);
   for (size_t rank = 0; rank < kv_.size(); ++rank) {

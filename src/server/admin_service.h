@@ -13,6 +13,9 @@ class AdminService final : public wire::Admin::CallbackService {
   grpc::ServerUnaryReactor* GetState(grpc::CallbackServerContext* context,
                                      const wire::GetStateRequest* request,
                                      wire::State* response) override;
+  grpc::ServerUnaryReactor* Reload(grpc::CallbackServerContext* context,
+                                   const wire::ReloadRequest* request,
+                                   wire::ReloadResponse* response) override;
 
  private:
   ServingContext& serving_;

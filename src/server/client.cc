@@ -4,6 +4,7 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "dhisparse/v1/admin.grpc.pb.h"
@@ -95,6 +96,69 @@ void take_finished(const wire::Finished& from, ClientOutput& to) {
   }
 }
 
+int64_t count(uint64_t value) { return static_cast<int64_t>(value); }
+
+Histogram to_histogram(const wire::Histogram& from) {
+  Histogram to;
+  to.num_edges = std::min<size_t>(from.upper_edges_size(), Histogram::kMaxEdges);
+  for (size_t i = 0; i < to.num_edges; ++i) to.edges[i] = from.upper_edges(static_cast<int>(i));
+  const auto num_counts = std::min<size_t>(from.counts_size(), to.num_edges + 1);
+  for (size_t i = 0; i < num_counts; ++i) to.counts[i] = count(from.counts(static_cast<int>(i)));
+  to.sum = from.sum();
+  return to;
+}
+
+void take_figures(const wire::State& from, EngineState& to) {
+  const wire::Figures& figures = from.figures();
+  RequestFigures& requests = to.request_figures;
+  requests.first_token = to_histogram(figures.first_token());
+  requests.queue = to_histogram(figures.queue());
+  requests.whole = to_histogram(figures.whole());
+  requests.inter_token = to_histogram(figures.inter_token());
+  requests.per_output_token = to_histogram(figures.per_output_token());
+  requests.prompt_tokens = to_histogram(figures.prompt_tokens());
+  requests.output_tokens = to_histogram(figures.output_tokens());
+  to.step_figures.seconds = to_histogram(figures.step_seconds());
+  to.step_figures.tokens = to_histogram(figures.step_tokens());
+  const wire::Requests& counts = from.requests();
+  const auto finished = [&](FinishReason reason) -> int64_t& {
+    return requests.finished[static_cast<size_t>(reason)];
+  };
+  finished(FinishReason::kStop) = count(counts.finished_stop());
+  finished(FinishReason::kLength) = count(counts.finished_length());
+  finished(FinishReason::kCancelled) = count(counts.finished_cancelled());
+  finished(FinishReason::kDeadline) = count(counts.finished_deadline());
+  finished(FinishReason::kError) = count(counts.finished_error());
+}
+
+// What came after the first version of the contract.
+void take_rest(const wire::State& from, EngineState& to) {
+  to.failure = from.failure();
+  to.emulated_link_time = absl::Seconds(from.emulated_link_s());
+  to.max_running = count(from.max_running());
+  to.max_batched_tokens = count(from.max_batched_tokens());
+  to.parks = count(from.requests().parks());
+  to.resumes = count(from.requests().resumes());
+  to.refused_queue_full = count(from.requests().refused_queue_full());
+  to.refused_unavailable = count(from.requests().refused_unavailable());
+  to.prefix = {.looked_up = count(from.prefix().looked_up()),
+               .on_device = count(from.prefix().on_device()),
+               .on_host = count(from.prefix().on_host())};
+  to.index_moves = {.grown = count(from.device_tier().index_chunks_grown()),
+                    .released = count(from.device_tier().index_chunks_released())};
+  take_figures(from, to);
+}
+
+std::optional<ReloadCounts> to_reloads(const wire::State& from) {
+  if (!from.has_reloads()) return std::nullopt;
+  const wire::Reloads& reloads = from.reloads();
+  const auto millis = static_cast<int64_t>(reloads.last_success_unix_s() * 1e3);
+  return ReloadCounts{.succeeded = count(reloads.succeeded()),
+                      .failed = count(reloads.failed()),
+                      .is_last_successful = reloads.is_last_successful(),
+                      .last_success = absl::FromUnixMillis(millis)};
+}
+
 GroupState to_group(const wire::IndexGroup& from) {
   return {.first_layer = static_cast<int32_t>(from.first_layer()),
           .num_layers = static_cast<int32_t>(from.num_layers()),
@@ -102,10 +166,15 @@ GroupState to_group(const wire::IndexGroup& from) {
           .capacity_rows = static_cast<int64_t>(from.capacity_rows()),
           .resident_rows = static_cast<int64_t>(from.resident_rows()),
           .chunks = static_cast<int64_t>(from.chunks()),
+          .chunks_required = count(from.chunks_required()),
+          .chunks_grown = count(from.chunks_grown()),
+          .chunks_released = count(from.chunks_released()),
           .rows_selected = static_cast<int64_t>(from.rows_selected()),
           .rows_hit = static_cast<int64_t>(from.rows_hit()),
           .rows_missed = static_cast<int64_t>(from.rows_missed()),
           .fetched_bytes = static_cast<int64_t>(from.fetched_bytes()),
+          .rows_refilled = count(from.rows_refilled()),
+          .refilled_bytes = count(from.refilled_bytes()),
           .rows_evicted = static_cast<int64_t>(from.rows_evicted()),
           .rows_released = static_cast<int64_t>(from.rows_released())};
 }
@@ -137,6 +206,7 @@ EngineState to_engine_state(const wire::State& from) {
       .chunks_free = static_cast<int64_t>(from.device_tier().chunks_free()),
       .groups = {}};
   for (const wire::IndexGroup& group : from.groups()) to.groups.push_back(to_group(group));
+  take_rest(from, to);
   return to;
 }
 
@@ -214,7 +284,23 @@ class GrpcClient final : public Client {
     return ServerState{.version = response.version(),
                        .draining = response.draining(),
                        .model = to_model_info(response.model()),
-                       .engine = to_engine_state(response)};
+                       .engine = to_engine_state(response),
+                       .reloads = to_reloads(response)};
+  }
+
+  absl::StatusOr<std::vector<ConfigChange>> reload(absl::Duration timeout) override {
+    grpc::ClientContext context;
+    set_timeout(timeout, context);
+    wire::ReloadResponse response;
+    DHS_RETURN_IF_ERROR(from_grpc(admin_->Reload(&context, {}, &response)));
+    std::vector<ConfigChange> changes;
+    for (const wire::ConfigChange& change : response.changes()) {
+      changes.push_back({.key = change.key(),
+                         .before = change.before(),
+                         .after = change.after(),
+                         .is_live = true});
+    }
+    return changes;
   }
 
  private:

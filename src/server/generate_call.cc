@@ -82,7 +82,7 @@ void GenerateCall::run(const grpc::ByteBuffer& request) {
   bool is_cancelled = false;
   {
     MutexLock lock(mutex_);
-    is_cancelled = cancel_wanted_;
+    is_cancelled = end_wanted_.has_value();
   }
   if (is_cancelled) return end_before_submit(absl::CancelledError("the client ended the call"));
   wire::GenerateRequest message;
@@ -104,6 +104,7 @@ absl::Status GenerateCall::submit(ValidRequest request) {
   assembler_.emplace(StreamingDetokenizer(serving_.tokenizer, request.skip_special_tokens),
                      std::move(request.stop_matcher), !stops_.empty());
   request.engine_request.deadline = deadline_;
+  request.engine_request.arrived = arrived_;
   {
     // Queued before the engine knows the request, since output may come before submit returns; not
     // written yet, since the engine may refuse.
@@ -115,13 +116,13 @@ absl::Status GenerateCall::submit(ValidRequest request) {
   }
   DHS_ASSIGN_OR_RETURN(const RequestId id, serving_.engine.submit(std::move(request.engine_request),
                                                                   shared_from_this()));
-  bool cancel_now = false;
+  std::optional<FinishReason> end_now;
   {
     MutexLock lock(mutex_);
     engine_id_ = id;
-    cancel_now = cancel_wanted_;
+    end_now = end_wanted_;
   }
-  if (cancel_now) serving_.engine.cancel(id);
+  if (end_now) serving_.engine.end(id, *end_now);
   return absl::OkStatus();
 }
 
@@ -164,17 +165,17 @@ void GenerateCall::give_up(const absl::Status& status) {
     const bool is_all_out = has_ended_ && outbox_.empty();
     if (!is_all_out) discard_output(status);
   }
-  cancel_in_engine();
+  end_in_engine(FinishReason::kCancelled);
 }
 
-void GenerateCall::cancel_in_engine() {
+void GenerateCall::end_in_engine(FinishReason reason) {
   std::optional<RequestId> id;
   {
     MutexLock lock(mutex_);
-    cancel_wanted_ = true;
+    end_wanted_ = reason;
     id = engine_id_;
   }
-  if (id) serving_.engine.cancel(*id);
+  if (id) serving_.engine.end(*id, reason);
 }
 
 void GenerateCall::pump() {
@@ -232,7 +233,7 @@ void GenerateCall::on_tokens(const std::vector<TokenOutput>& tokens) {
         "output waiting for the client: the limit of ", serving_.limits.max_unread_output_bytes,
         " bytes (limits.max_unread_output) is reached; read the stream faster")));
   } else if (assembler_->match()) {
-    cancel_in_engine();
+    end_in_engine(FinishReason::kStop);
   }
   pump();
 }
@@ -275,7 +276,7 @@ void GenerateCall::discard_output(const absl::Status& status) {
 }
 
 absl::Status GenerateCall::final_status(const Finished& finished) const {
-  // The engine was told to cancel when a stop string matched; to the client that is a proper end.
+  // Whatever came after a stop string matched: to the client that is a proper end.
   if (assembler_->match()) return absl::OkStatus();
   switch (finished.reason) {
     case FinishReason::kStop:

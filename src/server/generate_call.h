@@ -59,7 +59,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void run(const grpc::ByteBuffer& request);
   absl::Status submit(ValidRequest request);
   void end_before_submit(const absl::Status& status);
-  void cancel_in_engine();
+  void end_in_engine(FinishReason reason);
   void give_up(const absl::Status& status);
   void pump();
 
@@ -92,7 +92,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   Mutex mutex_;
   std::optional<RequestId> engine_id_ DHS_GUARDED_BY(mutex_);
-  bool cancel_wanted_ DHS_GUARDED_BY(mutex_) = false;
+  std::optional<FinishReason> end_wanted_ DHS_GUARDED_BY(mutex_);
   std::deque<Outgoing> outbox_ DHS_GUARDED_BY(mutex_);
   size_t outbox_bytes_ DHS_GUARDED_BY(mutex_) = 0;
   bool is_writing_ DHS_GUARDED_BY(mutex_) = false;

@@ -72,8 +72,9 @@ void set_transport_limits(const LimitsConfig& limits, grpc::ServerBuilder& build
 
 class GrpcServer final : public Server {
  public:
-  GrpcServer(const LimitsConfig& limits, Engine& engine, const Tokenizer& tokenizer)
-      : serving_(limits, engine, tokenizer), generation_(serving_), admin_(serving_) {}
+  GrpcServer(const LimitsConfig& limits, Engine& engine, const Tokenizer& tokenizer,
+             ConfigReloader* reloader)
+      : serving_(limits, engine, tokenizer, reloader), generation_(serving_), admin_(serving_) {}
 
   ~GrpcServer() override { drain(absl::ZeroDuration()); }
 
@@ -96,6 +97,8 @@ class GrpcServer final : public Server {
     }
     address_ = absl::StrCat(config.listen.substr(0, config.listen.rfind(':')), ":", port);
     server_->GetHealthCheckService()->SetServingStatus(wire::Generation::service_full_name(), true);
+    serving_.engine.watch_failure(
+        [this](const absl::Status&) { server_->GetHealthCheckService()->SetServingStatus(false); });
     return absl::OkStatus();
   }
 
@@ -103,6 +106,7 @@ class GrpcServer final : public Server {
 
   void drain(absl::Duration timeout) override {
     if (server_ == nullptr || drained_.exchange(true)) return;
+    serving_.engine.watch_failure(nullptr);
     server_->GetHealthCheckService()->SetServingStatus(false);
     serving_.calls.close();
     if (!serving_.calls.wait_until_empty(timeout)) {
@@ -130,8 +134,9 @@ class GrpcServer final : public Server {
 
 absl::StatusOr<std::unique_ptr<Server>> start_server(const ServerConfig& config,
                                                      const LimitsConfig& limits, Engine& engine,
-                                                     const Tokenizer& tokenizer) {
-  auto server = std::make_unique<GrpcServer>(limits, engine, tokenizer);
+                                                     const Tokenizer& tokenizer,
+                                                     ConfigReloader* reloader) {
+  auto server = std::make_unique<GrpcServer>(limits, engine, tokenizer, reloader);
   DHS_RETURN_IF_ERROR(server->start(config));
   return server;
 }

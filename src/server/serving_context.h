@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dhisparse/config.h"
+#include "dhisparse/config_reloader.h"
 #include "dhisparse/engine.h"
 #include "dhisparse/tokenizer.h"
 #include "server/byte_budget.h"
@@ -15,10 +16,12 @@ struct ServingContext {
   static constexpr int kNumWorkers = 4;
   static constexpr size_t kMaxNumQueuedJobs = 1024;
 
-  ServingContext(const LimitsConfig& limits_in, Engine& engine_in, const Tokenizer& tokenizer_in)
+  ServingContext(const LimitsConfig& limits_in, Engine& engine_in, const Tokenizer& tokenizer_in,
+                 ConfigReloader* reloader_in)
       : limits(limits_in),
         engine(engine_in),
         tokenizer(tokenizer_in),
+        reloader(reloader_in),
         arriving(limits_in.max_arriving_bytes) {}
 
   RequestRules rules() const { return {limits, engine.model_info(), tokenizer}; }
@@ -26,6 +29,7 @@ struct ServingContext {
   const LimitsConfig limits;
   Engine& engine;
   const Tokenizer& tokenizer;
+  ConfigReloader* const reloader;  // may be null
   CallRegistry calls;
   ByteBudget arriving;  // requests that the workers have not read yet; outlives the workers
   WorkerPool workers{kNumWorkers, kMaxNumQueuedJobs};

@@ -61,7 +61,7 @@ limits:
   max_unread_output: 2KiB
   park_after: 3s
   max_request_time: 10m
-server: {listen: "[::1]:1234", reflection: false, drain_timeout: 250ms}
+server: {listen: "[::1]:1234", metrics: off, reflection: false, drain_timeout: 250ms}
 log: {level: debug}
 )";
 
@@ -116,6 +116,7 @@ void expect_serving_keys(const EngineConfig& c) {
   EXPECT_EQ(c.limits.park_after, absl::Seconds(3));
   EXPECT_EQ(c.limits.max_request_time, absl::Minutes(10));
   EXPECT_EQ(c.server.listen, "[::1]:1234");
+  EXPECT_EQ(c.server.metrics, "off");
   EXPECT_FALSE(c.server.reflection);
   EXPECT_EQ(c.server.drain_timeout, absl::Milliseconds(250));
   EXPECT_EQ(c.log.level, "debug");

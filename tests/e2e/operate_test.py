@@ -1,5 +1,6 @@
 """Starting, watching and stopping the daemon, on the demo model."""
 
+import json
 import os
 import signal
 import subprocess
@@ -127,11 +128,173 @@ class Stop(unittest.TestCase):
             client.communicate(timeout=programs.PATIENCE_S)
             self.assertEqual(client.returncode, 1)
 
-    def test_sighup_does_not_stop_it(self):
+    def test_a_draining_daemon_is_alive_and_not_ready(self):
         with programs.Daemon() as daemon:
+            client = daemon.start_generate(*ENDLESS)
+            self.assertTrue(client.stdout.read(1))
+            daemon.signal(signal.SIGTERM)
+            programs.wait_for("not ready", lambda: daemon.http("/readyz")[0] == 503)
+            self.assertEqual(daemon.http("/readyz")[1], "not ready: draining\n")
+            self.assertEqual(daemon.http("/healthz")[0], 200)
+            client.kill()
+            client.communicate()
+            self.assertEqual(daemon.wait(), 0)
+
+
+class Metrics(unittest.TestCase):
+    def test_a_scrape_counts_what_the_requests_did(self):
+        with programs.Daemon() as daemon:
+            self.assertEqual(daemon.http("/readyz"), (200, "ready\n"))
+            self.assertEqual(daemon.metric("dhisparse_ready"), 1)
+            self.assertEqual(daemon.metric("dhisparse_requests_finished_total"), 0)
+            prompt = "In the beginning God created the heaven and the earth."
+            got = daemon.json("generate", "--prompt", prompt, "--max-tokens", "12", "--ignore-eos")
+            programs.wait_for("the request is over", lambda: idle_state(daemon))
+            value = daemon.metric
+            self.assertEqual(value("dhisparse_requests_finished_total", 'reason="length"'), 1)
+            self.assertEqual(value("dhisparse_prompt_tokens_total"), got["prompt_tokens"])
+            self.assertEqual(value("dhisparse_generation_tokens_total"), 12)
+            self.assertEqual(value("dhisparse_time_to_first_token_seconds_count"), 1)
+            self.assertEqual(value("dhisparse_inter_token_latency_seconds_count"), 11)
+            self.assertEqual(value("dhisparse_request_queue_time_seconds_count"), 1)
+            self.assertEqual(value("dhisparse_rows_selected_total"), got["rows_selected"])
+            state = daemon.json("state")
+            self.assertEqual(value("dhisparse_steps_total"), state["steps"])
+            self.assertEqual(value("dhisparse_step_seconds_count"), state["steps"])
+            chunks = state["device_tier"]["pool_bytes"] / state["device_tier"]["chunk_bytes"]
+            self.assertEqual(value("dhisparse_device_chunks"), chunks)
+
+    def test_a_stop_string_is_a_proper_end(self):
+        with programs.Daemon() as daemon:
+            arguments = ("--prompt", "In the beginning", "--temperature", "0")
+            whole = daemon.json("generate", *arguments, "--max-tokens", "40")["text"]
+            daemon.json("generate", *arguments, "--max-tokens", "400", "--stop", whole[5:12])
+            programs.wait_for(
+                "it is counted",
+                lambda: daemon.metric("dhisparse_requests_finished_total", 'reason="stop"') == 1,
+            )
+            cancelled = daemon.metric("dhisparse_requests_finished_total", 'reason="cancelled"')
+            self.assertEqual(cancelled, 0)
+
+    def test_the_state_can_be_watched(self):
+        with programs.Daemon() as daemon:
+            watcher = subprocess.Popen(
+                [programs.CLIENT, "state", "--server", daemon.address, "--watch=0.05"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            tables = 0
+            while tables < 3:
+                line = watcher.stdout.readline()
+                self.assertNotEqual(line, "", "the watcher ended")
+                self.assertNotIn("\x1b", line, "no terminal, no control codes")
+                tables += line.startswith("model     demo")
+            watcher.kill()
+            watcher.communicate()
+
+
+class Reload(unittest.TestCase):
+    def setUp(self):
+        file = tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False)
+        file.close()
+        self.config = file.name
+        self.addCleanup(os.unlink, self.config)
+        self.write("")
+
+    def write(self, sections):
+        model = os.path.join(programs.SOURCE_DIR, "tests", "models", "demo")
+        with open(self.config, "w", encoding="utf-8") as file:
+            file.write(f"schema_version: 1\nmodel: {{path: {model}}}\n{sections}")
+
+    def test_sighup_changes_the_running_daemon(self):
+        with programs.Daemon(config=self.config) as daemon:
+            client = daemon.start_generate(*ENDLESS)
+            self.assertTrue(client.stdout.read(1))
+            self.write("residency: {mode: fixed}\nscheduler: {max_running: 3}\n")
             daemon.signal(signal.SIGHUP)
-            programs.wait_for("the signal is logged", lambda: "SIGHUP" in daemon.log())
-            daemon.json("generate", "--prompt", "Amen", "--max-tokens", "2")
+            programs.wait_for(
+                "the new limit holds", lambda: daemon.json("state")["requests"]["max_running"] == 3
+            )
+            self.assertEqual(daemon.json("state")["residency_mode"], "fixed")
+            self.assertIn("reload: residency.mode: adaptive -> fixed", daemon.log())
+            self.assertEqual(daemon.metric("dhisparse_config_reloads_total", 'result="ok"'), 1)
+            self.assertIsNone(client.poll(), "what runs goes on")
+            client.kill()
+            client.communicate()
+
+    def test_reload_answers_with_what_changed_or_why_nothing_did(self):
+        with programs.Daemon(config=self.config) as daemon:
+            self.assertEqual(daemon.json("reload"), {"changes": []})
+            self.write("scheduler: {tpot_target: 50ms}\n")
+            self.assertEqual(
+                daemon.json("reload")["changes"],
+                [{"key": "scheduler.tpot_target", "before": "inf", "after": "50ms"}],
+            )
+            self.write("scheduler: {tpot_target: soon}\n")
+            failed = daemon.client("reload")
+            self.assertEqual(failed.returncode, 1)
+            self.assertIn("INVALID_ARGUMENT", failed.stderr.decode())
+            self.assertIn("scheduler.tpot_target", failed.stderr.decode())
+            self.write("device: {memory: 32MiB}\nscheduler: {max_running: 2}\n")
+            failed = daemon.client("reload")
+            self.assertIn("FAILED_PRECONDITION", failed.stderr.decode())
+            self.assertIn("device.memory: 64MiB -> 32MiB", failed.stderr.decode())
+            self.assertEqual(daemon.json("state")["requests"]["max_running"], 32)
+            self.assertEqual(daemon.metric("dhisparse_config_reloads_total", 'result="failed"'), 2)
+            self.assertEqual(daemon.metric("dhisparse_config_last_reload_successful"), 0)
+            self.assertFalse(daemon.json("state")["reloads"]["is_last_successful"])
+
+
+class Plan(unittest.TestCase):
+    def plan(self, *overrides):
+        settings = [part for setting in overrides for part in ("--set", setting)]
+        return programs.run_client("plan", "--config", programs.DEMO_CONFIG, *settings, "--json")
+
+    def test_tells_how_many_requests_fit_without_a_daemon(self):
+        done = self.plan("host.pool=64MiB", "device.memory=16MiB")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = json.loads(done.stdout)
+        self.assertEqual(list(plan["modes"]), ["adaptive", "fixed", "resident"])
+        for contexts in plan["modes"].values():
+            self.assertEqual([c["tokens"] for c in contexts], [1024, 2048, 4096, 8192])
+            counts = [c["max_requests"] for c in contexts]
+            self.assertEqual(counts, sorted(counts, reverse=True))
+        self.assertGreater(
+            plan["modes"]["adaptive"][3]["max_requests"],
+            plan["modes"]["resident"][3]["max_requests"],
+        )
+        self.assertEqual(plan["modes"]["resident"][3]["limit"], "whole_rows")
+        table = programs.run_client("plan", "--config", programs.DEMO_CONFIG)
+        self.assertEqual(table.returncode, 0)
+        self.assertIn("scheduler.max_running is 32", table.stdout.decode())
+
+    def test_the_daemon_admits_what_was_planned(self):
+        settings = ("host.pool=8MiB", "scheduler.max_running=64", "kv.prefix_cache=false")
+        contexts = json.loads(self.plan(*settings).stdout)["modes"]["adaptive"]
+        expected = contexts[0]["max_requests"]
+        self.assertEqual(contexts[0]["limit"], "host_pool")
+        self.assertGreater(expected, 0)
+        with programs.Daemon(*settings) as daemon:
+            prompt = ("--prompt", "In the beginning", "--ignore-eos")
+            size = daemon.json("generate", *prompt, "--max-tokens", "1")["prompt_tokens"]
+            clients = [
+                daemon.start_generate(*prompt, "--max-tokens", str(1024 - size))
+                for _ in range(expected + 1)
+            ]
+
+            def counts():
+                requests = daemon.json("state")["requests"]
+                return requests["running"], requests["queued"], requests["peak_running"]
+
+            programs.wait_for("all but one run", lambda: counts() == (expected, 1, expected))
+            for client in clients:
+                client.kill()
+                client.communicate()
+
+    def test_names_what_is_wrong_with_the_configuration(self):
+        done = self.plan("device.memory=plenty")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--set device.memory=plenty", done.stderr.decode())
 
 
 class Start(unittest.TestCase):
@@ -182,14 +345,18 @@ class Start(unittest.TestCase):
     def test_a_port_in_use_is_named(self):
         with programs.Daemon() as daemon:
             done = run_daemon(
-                "--config", programs.DEMO_CONFIG, "--set", f"server.listen={daemon.address}"
+                "--config", programs.DEMO_CONFIG, "--set", f"server.listen={daemon.address}",
+                "--set", "server.metrics=off",
             )
             self.assertEqual(done.returncode, 1)
             self.assertIn(f"cannot listen on {daemon.address}", done.stderr)
 
     def test_a_missing_model_is_named(self):
         missing = os.path.join(programs.SOURCE_DIR, "no-such-model")
-        done = run_daemon("--config", programs.DEMO_CONFIG, "--set", f"model.path={missing}")
+        done = run_daemon(
+            "--config", programs.DEMO_CONFIG, "--set", f"model.path={missing}",
+            "--set", "server.metrics=off",
+        )
         self.assertEqual(done.returncode, 1)
         self.assertIn(missing, done.stderr)
 

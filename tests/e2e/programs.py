@@ -1,5 +1,6 @@
 """Runs the daemon and the client as an operator would. Standard library only."""
 
+import http.client
 import json
 import os
 import re
@@ -40,13 +41,13 @@ def run_client(*arguments, stdin=None):
 class Daemon:
     """A running dhisparsed on a free port; use it in a `with` statement."""
 
-    def __init__(self, *overrides):
+    def __init__(self, *overrides, config=DEMO_CONFIG):
         self._log_path = tempfile.NamedTemporaryFile(suffix=".log", delete=False).name
-        settings = ["server.listen=127.0.0.1:0", *overrides]
+        settings = ["server.listen=127.0.0.1:0", "server.metrics=127.0.0.1:0", *overrides]
         arguments = [part for setting in settings for part in ("--set", setting)]
         with open(self._log_path, "wb") as log:
             self.process = subprocess.Popen(
-                [DAEMON, "--config", DEMO_CONFIG, *arguments], stderr=log
+                [DAEMON, "--config", config, *arguments], stderr=log
             )
         try:
             self.address = wait_for("READY in the daemon's log", self._ready_address)
@@ -73,6 +74,25 @@ class Daemon:
     def log(self):
         with open(self._log_path, encoding="utf-8") as log:
             return log.read()
+
+    def http(self, path):
+        """Status and text of an answer on the metrics port."""
+        address = re.search(r"metrics on http://([^/\s]+)/metrics", self.log()).group(1)
+        connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def metric(self, name, labels=""):
+        """The value of the sample whose labels contain `labels`; the sum when several do."""
+        pattern = rf"^{name}(?:\{{[^}}]*{re.escape(labels)}[^}}]*\}})? (\S+)$"
+        values = re.findall(pattern, self.http("/metrics")[1], re.MULTILINE)
+        if not values:
+            raise AssertionError(f"no sample {name} with {labels}")
+        return sum(map(float, values))
 
     def signal(self, number):
         self.process.send_signal(number)

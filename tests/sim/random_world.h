@@ -23,6 +23,7 @@ struct World {
   int num_draft_tokens = 0;
   ResidencyConfig residency = {.fixed_rows_per_request = 48};
   int64_t link_bytes_per_s = 0;
+  bool changes = false;  // other limits and residency now and then, while requests run
 };
 
 // Of all requests that are left when no more come.
@@ -66,6 +67,7 @@ class Simulation {
       arrive();
       cancel();
       pause();
+      change();
       step();
       if (testing::Test::HasFatalFailure()) return;
     }
@@ -89,6 +91,7 @@ class Simulation {
   int64_t num_cached_tokens() const { return num_cached_tokens_; }
   int64_t num_restored() const { return executor_.num_restored(); }
   int64_t num_refilled() const { return executor_.num_refilled(); }
+  int64_t num_changes() const { return num_changes_; }
   int64_t num_accepted() const { return executor_.num_accepted(); }
   int64_t num_finished(FinishReason reason) { return num_finished_[reason]; }
 
@@ -110,7 +113,7 @@ class Simulation {
     request.sampling.ignore_eos = random_() % 2 == 0;
     if (random_() % 16 == 0) request.deadline = now_ + absl::Seconds(random_() % 50);
     const int64_t total = std::ssize(request.prompt) + request.sampling.max_tokens;
-    if (!kv_.fits(total).ok()) return;
+    if (!kv_.fits(total).ok() || (world_.changes && !fits_any_residency(total))) return;
     const RequestId id(++num_requests_);
     seen_[id.value].max_tokens = request.sampling.max_tokens;
     scheduler_.enqueue(id, std::move(request));
@@ -133,6 +136,36 @@ class Simulation {
         if (random_() % 4 == 0) scheduler_.set_paused(id, true);
       }
     }
+  }
+
+  static constexpr int64_t kMostFixedRows = 100;
+
+  ResidencyConfig residency(ResidencyMode mode, int64_t fixed_rows) const {
+    ResidencyConfig residency = world_.residency;
+    residency.mode = mode;
+    residency.fixed_rows_per_request = fixed_rows;
+    return residency;
+  }
+
+  // Whatever is changed, whoever has come must be able to run.
+  bool fits_any_residency(int64_t max_tokens) const {
+    for (const ResidencyMode mode : {ResidencyMode::kFixed, ResidencyMode::kResident}) {
+      const KvManager alone(geometry(), kv_.capacity(), residency(mode, kMostFixedRows));
+      if (!alone.fits(max_tokens).ok()) return false;
+    }
+    return true;
+  }
+
+  void change() {
+    if (!world_.changes || random_() % 16 != 0) return;
+    SchedulerConfig limits = scheduler_.config();
+    limits.max_running = 1 + static_cast<int>(random_() % world_.max_running);
+    limits.max_batched_tokens =
+        std::max(limits.max_running, 1 + static_cast<int>(random_() % world_.max_batched_tokens));
+    scheduler_.set_config(limits);
+    scheduler_.set_residency(residency(static_cast<ResidencyMode>(random_() % 3),
+                                       1 + static_cast<int64_t>(random_() % kMostFixedRows)));
+    ++num_changes_;
   }
 
   void step() {
@@ -206,6 +239,7 @@ class Simulation {
   std::map<int32_t, uint64_t> last_holder_;
   std::map<FinishReason, int64_t> num_finished_;
   int64_t most_running_ = 0;
+  int64_t num_changes_ = 0;
   int64_t num_parked_ = 0;
   int64_t num_cached_tokens_ = 0;
   uint64_t trace_ = 0xcbf29ce484222325ull;

@@ -35,6 +35,23 @@ TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
   EXPECT_GT(refilled, 1000);
 }
 
+TEST(SchedulerSimulation, requests_live_through_other_limits_and_residency) {
+  int64_t changes = 0, parked = 0, requests = 0;
+  for (uint32_t seed = 1; seed <= 6; ++seed) {
+    World world = mixed_world(seed);
+    world.changes = true;
+    Simulation simulation(world);
+    simulation.run(3000);
+    if (HasFatalFailure()) FAIL() << "seed " << seed;
+    changes += simulation.num_changes();
+    parked += simulation.num_parked();
+    requests += simulation.num_requests();
+  }
+  EXPECT_GT(changes, 500);
+  EXPECT_GT(parked, 500);
+  EXPECT_GT(requests, 500);
+}
+
 TEST(SchedulerSimulation, the_same_seed_gives_the_same_trace) {
   Simulation first({.seed = 5});
   Simulation second({.seed = 5});

@@ -7,13 +7,15 @@ import re
 MODULES = ['base', 'tensor', 'config', 'device', 'kernels', 'tokenizer', 'trace', 'kv', 'store',
            'model', 'sampling', 'scheduler', 'sim', 'engine', 'server', 'app']
 # Public headers that are not named after their module.
-PUBLIC_HEADER_OWNERS = {'sync': 'base', 'stream': 'device', 'communicator': 'device',
-                        'upload': 'device', 'kv_geometry': 'kv', 'request': 'scheduler',
-                        'step': 'scheduler', 'step_cost': 'scheduler', 'client': 'server',
+PUBLIC_HEADER_OWNERS = {'sync': 'base', 'histogram': 'base', 'stream': 'device',
+                        'communicator': 'device', 'upload': 'device', 'kv_geometry': 'kv',
+                        'kv_usage': 'kv', 'request': 'scheduler', 'step': 'scheduler',
+                        'step_cost': 'scheduler', 'figures': 'engine', 'capacity_plan': 'engine',
+                        'client': 'server', 'config_reloader': 'server', 'monitor': 'server',
                         'query_rows': 'store', 'trace_file': 'trace', 'sim_config': 'config',
                         'counter_random': 'trace'}
 HEAVY_PREFIXES = {'CLI/': 'CLI11', 'yaml-cpp/': 'yaml-cpp', 'nlohmann/': 'nlohmann-json',
-                  'spdlog/': 'spdlog'}
+                  'spdlog/': 'spdlog', 'prometheus/': 'prometheus-cpp', 'civetweb': 'civetweb'}
 NO_KERNEL_HEADER = re.compile(r'absl/|grpc|google/protobuf/|spdlog/|dhisparse/base\.h$')
 GRPC = re.compile(r'grpc(pp)?/|.*\.pb\.h$')
 GRPC_HOMES = re.compile(r'src/server/|tests/server/|src/app/client')

@@ -164,5 +164,63 @@ TEST(RowCacheQuality, drafts_are_within_three_percent_too) {
   expect_near_lru(test::scaled_profile(128, 5), {.num_drafts = 3, .capacity_in_top_ks = 4});
 }
 
+// ---- Growth -------------------------------------------------------------------------------------
+
+// One request in 2k rows that become 4k behind the warm-up.
+class GrowingCache {
+ public:
+  GrowingCache(const std::vector<Pass>& passes, int32_t top_k)
+      : passes_(passes),
+        cache_({.rows_each =
+                    static_cast<int32_t>(round_up(passes.back().rows.back() + 1, kHostBlockTokens)),
+                .num_slots = 4 * top_k,
+                .slots_per_segment = 2 * top_k}) {
+    cache_.add_segment();
+  }
+
+  void grow() { cache_.add_segment(); }
+  int64_t refill(int64_t max_rows) { return cache_.refill(max_rows); }
+  // Misses of so many steps.
+  int64_t run(int num_steps) {
+    int64_t missed = 0;
+    for (const int last = step_ + num_steps; step_ < last; ++step_) {
+      cache_.claim({passes_[step_].rows.back()});
+      missed += cache_.resolve({0}, {passes_[step_].rows});
+    }
+    EXPECT_EQ(cache_.check(), nullptr);
+    return missed;
+  }
+
+ private:
+  const std::vector<Pass>& passes_;
+  SimulatedRowCache cache_;
+  int step_ = 0;
+};
+
+TEST(RowCacheQuality, a_refilled_row_cache_misses_what_one_does_that_was_always_as_large) {
+  constexpr int kWarm = 400, kNumSteps = 20;
+  const SelectionProfile profile = test::scaled_profile(256, 9);
+  const SelectionModel model(profile);
+  int64_t always = 0, grown = 0, refilled = 0;
+  for (const auto& passes : test::make_passes(model, 21, kWarm + kNumSteps)) {
+    GrowingCache large(passes, profile.top_k);
+    GrowingCache empty(passes, profile.top_k);
+    GrowingCache full(passes, profile.top_k);
+    large.grow();
+    for (GrowingCache* cache : {&large, &empty, &full}) cache->run(kWarm);
+    empty.grow();
+    full.grow();
+    EXPECT_EQ(full.refill(4 * profile.top_k), 2 * profile.top_k);
+    always += large.run(kNumSteps);
+    grown += empty.run(kNumSteps);
+    refilled += full.run(kNumSteps);
+  }
+  RecordProperty("always_large", static_cast<int>(always));
+  RecordProperty("grown", static_cast<int>(grown));
+  RecordProperty("refilled", static_cast<int>(refilled));
+  EXPECT_LE(refilled, 1.01 * always);
+  EXPECT_GE(grown, 1.2 * always) << "nothing is proven unless growth alone leaves misses";
+}
+
 }  // namespace
 }  // namespace dhs

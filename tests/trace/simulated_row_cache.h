@@ -1,6 +1,7 @@
 // One index group's row cache as state alone: the real passes of kernels/resolve, no record bytes.
 #pragma once
 
+#include <bit>
 #include <vector>
 
 #include "dhisparse/base.h"
@@ -24,6 +25,9 @@ class SimulatedRowCache {
         owner_of_(shape.num_slots),
         last_used_(shape.num_slots),
         free_ring_(shape.num_slots),
+        evicted_rows_(std::bit_ceil(static_cast<size_t>(shape.num_slots))),
+        evicted_stamps_(evicted_rows_.size()),
+        evicted_before_(slot_of_.size() / kHostBlockTokens),
         block_table_(slot_of_.size() / kHostBlockTokens) {
     for (size_t i = 0; i < block_table_.size(); ++i) block_table_[i] = static_cast<int32_t>(i);
     launch_reset_row_cache({state()}, {});
@@ -38,6 +42,19 @@ class SimulatedRowCache {
     launch_release_segment({state(), view(moves.data(), moves.size()), &num_moves, &num_dropped},
                            {});
   }
+  // How many rows came back.
+  int64_t refill(int64_t max_rows) {
+    std::vector<FetchOrder> orders(max_rows);
+    int32_t num_orders = 0;
+    int64_t num_refilled = 0;
+    launch_refill({.cache = state(),
+                   .block_tokens = kHostBlockTokens,
+                   .orders = view(orders.data(), orders.size()),
+                   .num_orders = &num_orders,
+                   .num_refilled = &num_refilled},
+                  {});
+    return num_refilled;
+  }
   int64_t num_resident() const { return head_.num_live - head_.num_free; }
 
   RowCacheState state() {
@@ -46,7 +63,10 @@ class SimulatedRowCache {
             view(last_used_.data(), last_used_.size()),
             view(free_ring_.data(), free_ring_.size()),
             &head_,
-            shape_.slots_per_segment == 0 ? shape_.num_slots : shape_.slots_per_segment};
+            shape_.slots_per_segment == 0 ? shape_.num_slots : shape_.slots_per_segment,
+            view(evicted_rows_.data(), evicted_rows_.size()),
+            view(evicted_stamps_.data(), evicted_stamps_.size()),
+            view(evicted_before_.data(), evicted_before_.size())};
   }
   int64_t host_row(int32_t request, int32_t position) const {
     return int64_t{request} * shape_.rows_each + position;
@@ -98,6 +118,9 @@ class SimulatedRowCache {
   std::vector<int64_t> owner_of_;
   std::vector<uint32_t> last_used_;
   std::vector<int32_t> free_ring_;
+  std::vector<int64_t> evicted_rows_;
+  std::vector<uint32_t> evicted_stamps_;
+  std::vector<int64_t> evicted_before_;
   RowCacheHead head_;
   std::vector<int32_t> block_table_;
   std::vector<int32_t> slots_;

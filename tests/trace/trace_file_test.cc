@@ -1,3 +1,5 @@
+#include "dhisparse/trace_file.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,7 +8,6 @@
 #include <fstream>
 #include <random>
 
-#include "dhisparse/trace_file.h"
 #include "trace/crc32.h"
 #include "trace/trace_codec.h"
 

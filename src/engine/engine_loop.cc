@@ -44,6 +44,7 @@ void add_memory(const KvManager& kv, EngineState& state) {
 
 std::vector<KvManager*> pointers_to(const std::vector<std::unique_ptr<KvManager>>& managers) {
   std::vector<KvManager*> pointers;
+  pointers.reserve(managers.size());
   for (const auto& manager : managers) pointers.push_back(manager.get());
   return pointers;
 }

@@ -72,7 +72,7 @@ int64_t SequenceMemory::device_tokens() const {
 KvManager::KvManager(KvGeometry geometry, KvCapacity capacity, ResidencyConfig residency)
     : geometry_(std::move(geometry)),
       capacity_(capacity),
-      residency_(residency),
+      residency_(std::move(residency)),
       host_(std::make_unique<HostBlocks>(capacity.num_host_blocks)),
       device_(std::make_unique<DevicePool>(geometry_, capacity_, residency_)),
       controller_(std::make_unique<ResidencyController>(geometry_, capacity_, residency_)) {}
@@ -307,6 +307,7 @@ std::vector<ChunkMove> KvManager::rebalance(absl::Time now) {
 std::vector<int64_t> KvManager::refill_rows() const {
   if (residency_.mode != ResidencyMode::kAdaptive) return {};
   std::vector<int64_t> capacity_rows;
+  capacity_rows.reserve(geometry_.groups.size());
   for (int g = 0; g < static_cast<int>(geometry_.groups.size()); ++g) {
     capacity_rows.push_back(device_->num_row_chunks(g) *
                             geometry_.records_per_chunk(g, capacity_.chunk_bytes));

@@ -206,6 +206,7 @@ bool Scheduler::make_place_on(int rank, const Sequence& sequence) {
   const std::vector<Sequence*> lower = lower_on(rank, sequence);
   if (lower.empty()) return false;
   std::vector<const SequenceMemory*> memories;
+  memories.reserve(lower.size());
   for (const Sequence* other : lower) memories.push_back(&other->memory);
   const bool could_help =
       sequence.is_admitted

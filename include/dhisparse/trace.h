@@ -26,8 +26,7 @@
 //                            measurements, so rows long in use stay in use: of `num_candidates`
 //                            rows a stratum gives the one whose last return from beyond 2k rows is
 //                            longest ago. Again the curve stays.
-// Positions that a target rejects (drafts) are further steps of the same process: reject() takes
-// the tokens back, what they touched stays touched.
+// Rejected positions (drafts) are steps of the same process; what they touched stays touched.
 //
 // Everything is a function of (profile, seed, calls): random numbers are counted, and only
 // operations that IEEE 754 defines to the bit are used. Not shared between threads.
@@ -106,8 +105,7 @@ class SelectionModel {
 // The selections of one request. About 14 bytes per token and group.
 class SelectionGenerator {
  public:
-  // A request with `num_tokens` tokens behind it, all of them equally long unselected. `model` must
-  // outlive the generator.
+  // A request with `num_tokens` tokens behind it, all equally long unselected. `model` outlives it.
   SelectionGenerator(const SelectionModel& model, uint64_t seed, int32_t num_tokens);
   SelectionGenerator(SelectionGenerator&&) noexcept;
   ~SelectionGenerator();
@@ -122,6 +120,9 @@ class SelectionGenerator {
 
   // Takes the last `count` tokens back: at most num_recent, and only such as next() added.
   void reject(int32_t count);
+
+  // What a group may draw, the latest selected first.
+  std::vector<int32_t> rows_by_recency(int group) const;
 
  private:
   void nominate(std::span<const int32_t> rows);

@@ -130,6 +130,20 @@ void add_queries(CLI::App& app, ClientOptions& options) {
   detokenize.final_callback([&] { options.command = ClientCommand::kDetokenize; });
 }
 
+void add_simulate(CLI::App& app, ClientOptions& options) {
+  CLI::App& command = *app.add_subcommand(
+      "simulate", "What a deployment would do: real scheduler and memory, simulated time");
+  command
+      .add_option("--config", options.config_paths,
+                  "Simulation file; may be repeated, later ones win")
+      ->required()
+      ->allow_extra_args(false);
+  command.add_option("--set", options.overrides, "section.key=value; may be repeated")
+      ->allow_extra_args(false);
+  command.add_flag("--json", options.json, "Print one JSON object");
+  command.final_callback([&] { options.command = ClientCommand::kSimulate; });
+}
+
 }  // namespace
 
 ParsedClientOptions parse_client_options(int argc, const char* const* argv) {
@@ -141,6 +155,7 @@ ParsedClientOptions parse_client_options(int argc, const char* const* argv) {
   add_state(app, parsed.options);
   add_plan(app, parsed.options);
   add_queries(app, parsed.options);
+  add_simulate(app, parsed.options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

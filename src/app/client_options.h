@@ -11,7 +11,7 @@
 
 namespace dhs {
 
-enum class ClientCommand { kGenerate, kState, kReload, kPlan, kTokenize, kDetokenize };
+enum class ClientCommand { kGenerate, kState, kReload, kPlan, kTokenize, kDetokenize, kSimulate };
 
 struct ClientOptions {
   ClientCommand command = ClientCommand::kGenerate;
@@ -19,8 +19,9 @@ struct ClientOptions {
   bool json = false;
   absl::Duration timeout = absl::InfiniteDuration();
   std::optional<absl::Duration> watch;  // state: again and again, at this interval
-  // plan: of no server.
+  // plan, simulate: of no server.
   std::string config_path;
+  std::vector<std::string> config_paths;  // simulate: later ones win
   std::vector<std::string> overrides;
   // generate: without the prompt; exactly one of the three below is given (tokenize, detokenize:
   // one of those that make sense).

@@ -19,6 +19,7 @@
 #include "dhisparse/capacity_plan.h"
 #include "dhisparse/client.h"
 #include "dhisparse/config.h"
+#include "dhisparse/sim.h"
 
 namespace dhs {
 namespace {
@@ -136,8 +137,17 @@ absl::Status run_detokenize(const ClientOptions& options, Client& client) {
   return print((options.json ? detokenize_json(text) : text) + "\n");
 }
 
+absl::Status run_simulate(const ClientOptions& options) {
+  DHS_ASSIGN_OR_RETURN(const LoadedSimConfig loaded,
+                       load_sim_config(options.config_paths, options.overrides));
+  DHS_RETURN_IF_ERROR(validate(loaded.config));
+  const SimReport report = run_simulation(loaded.config);
+  return print(options.json ? report_json(report) + "\n" : report_text(report));
+}
+
 absl::Status run(const ClientOptions& options) {
   if (options.command == ClientCommand::kPlan) return run_plan(options);
+  if (options.command == ClientCommand::kSimulate) return run_simulate(options);
   const std::unique_ptr<Client> client = make_client(options.server);
   switch (options.command) {
     case ClientCommand::kGenerate:
@@ -152,6 +162,8 @@ absl::Status run(const ClientOptions& options) {
       return run_tokenize(options, *client);
     case ClientCommand::kDetokenize:
       return run_detokenize(options, *client);
+    case ClientCommand::kSimulate:
+      break;
   }
   return absl::OkStatus();
 }

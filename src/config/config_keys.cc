@@ -1,10 +1,8 @@
-#include <absl/strings/str_join.h>
-
 #include <algorithm>
+#include <utility>
 
 #include "src/config/config_key.h"
 #include "src/config/key_types.h"
-#include "src/config/suggest.h"
 
 namespace dhs {
 namespace {
@@ -148,40 +146,6 @@ Keys server_keys() {
   };
 }
 
-std::string_view leaf_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
-
-// Names that may stand where `name` stands, without their section.
-std::vector<std::string> siblings(std::string_view section) {
-  if (section.empty()) {
-    std::vector<std::string> names = config_sections();
-    names.push_back(kSchemaVersionKey);
-    return names;
-  }
-  std::vector<std::string> leaves;
-  for (const ConfigKey& key : config_keys()) {
-    if (section_of(key.name) == section) leaves.emplace_back(leaf_of(key.name));
-  }
-  return leaves;
-}
-
-std::optional<std::string> suggest_name(std::string_view name) {
-  const std::string_view section = section_of(name);
-  // The right key in the wrong section; where several sections have it, the one spelt most like it.
-  std::vector<std::string> namesakes;
-  for (const ConfigKey& key : config_keys()) {
-    if (leaf_of(key.name) == leaf_of(name)) namesakes.push_back(key.name);
-  }
-  if (const auto close = nearest(name, namesakes)) return close;
-  if (!namesakes.empty()) return absl::StrJoin(namesakes, "' or '");
-  const std::string prefix = section.empty() ? "" : absl::StrCat(to_absl(section), ".");
-  if (const auto close = nearest(leaf_of(name), siblings(section))) return prefix + *close;
-  if (section.empty()) return std::nullopt;
-  // The right key in a misspelt section.
-  std::vector<std::string> names;
-  for (const ConfigKey& key : config_keys()) names.push_back(key.name);
-  return nearest(name, names);
-}
-
 }  // namespace
 
 const std::vector<ConfigKey>& config_keys() {
@@ -203,50 +167,20 @@ const ConfigKey* find_config_key(std::string_view name) {
   return nullptr;
 }
 
-const std::vector<std::string>& config_sections() {
-  static const std::vector<std::string> kSections = [] {
-    std::vector<std::string> sections;
-    for (const ConfigKey& key : config_keys()) {
-      const std::string_view section = section_of(key.name);
-      if (sections.empty() || sections.back() != section) sections.emplace_back(section);
-    }
-    return sections;
+const KeyNames& config_key_names() {
+  static const KeyNames kNames = [] {
+    std::vector<std::string> names;
+    for (const ConfigKey& key : config_keys()) names.push_back(key.name);
+    return KeyNames(std::move(names));
   }();
-  return kSections;
-}
-
-bool is_config_section(std::string_view name) {
-  const std::vector<std::string>& sections = config_sections();
-  return std::find(sections.begin(), sections.end(), name) != sections.end();
-}
-
-std::string_view section_of(std::string_view name) {
-  const size_t dot = name.find('.');
-  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
+  return kNames;
 }
 
 // The file of residency.trace is opened at start.
 bool is_live(std::string_view name) {
   const std::string_view section = section_of(name);
-  return (section == "residency" && leaf_of(name) != "trace" && leaf_of(name) != "trace_limit") ||
+  return (section == "residency" && !name.starts_with("residency.trace")) ||
          section == "scheduler" || section == "log";
-}
-
-std::string keys_of_section(std::string_view section) {
-  return absl::StrJoin(siblings(section), ", ");
-}
-
-UnknownKey explain_unknown_key(std::string_view name) {
-  if (const std::optional<std::string> meant = suggest_name(name)) {
-    return {*meant, absl::StrCat("unknown key; did you mean '", *meant, "'?")};
-  }
-  const std::string_view section = section_of(name);
-  if (is_config_section(section)) {
-    return {"", absl::StrCat("unknown key; the keys of '", to_absl(section),
-                             "' are: ", keys_of_section(section))};
-  }
-  return {"",
-          absl::StrCat("unknown key; the sections are: ", absl::StrJoin(config_sections(), ", "))};
 }
 
 }  // namespace dhs

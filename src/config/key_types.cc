@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -62,7 +63,9 @@ std::string accepts_size(SizeRange range) {
                       range.step > 1 ? format_bytes(range.step) : "");
 }
 
-std::string accepts_fraction() { return "a number from 0 to 1"; }
+std::string accepts_number(NumberRange range) {
+  return absl::StrCat("a number from ", print_number(range.min), " to ", print_number(range.max));
+}
 
 std::string accepts_duration(absl::Duration min) {
   return absl::StrCat("a duration from ", format_duration(min), " to inf");
@@ -113,25 +116,31 @@ absl::StatusOr<int64_t> parse_size(const KeyInput& input, SizeRange range) {
   return bytes;
 }
 
+absl::StatusOr<double> parse_number(const KeyInput& input, NumberRange range) {
+  const std::string remedy = absl::StrCat("; write ", accepts_number(range));
+  if (input.quoted) return wrong(quote(input.text), " is quoted text", remedy, " without quotes");
+  double value = 0;
+  const char* end = input.text.data() + input.text.size();
+  const auto [rest, error] = std::from_chars(input.text.data(), end, value);
+  if (error != std::errc() || rest != end || !std::isfinite(value)) {
+    return wrong(quote(input.text), " is not a number", remedy);
+  }
+  if (value < range.min) {
+    return wrong(printable(input.text), " is below the minimum of ", print_number(range.min),
+                 remedy);
+  }
+  if (value > range.max) {
+    return wrong(printable(input.text), " is above the maximum of ", print_number(range.max),
+                 remedy);
+  }
+  return value;
+}
+
 absl::StatusOr<absl::Duration> parse_duration_from(const KeyInput& input, absl::Duration min) {
   DHS_ASSIGN_OR_RETURN(const absl::Duration duration, parse_duration(input.text));
   if (duration >= min) return duration;
   return wrong(printable(input.text), " is below the minimum of ", format_duration(min), "; write ",
                accepts_duration(min));
-}
-
-absl::StatusOr<double> parse_fraction(const KeyInput& input) {
-  const std::string remedy = absl::StrCat("; write ", accepts_fraction());
-  if (input.quoted) return wrong(quote(input.text), " is quoted text", remedy, " without quotes");
-  double value = 0;
-  const char* end = input.text.data() + input.text.size();
-  const auto [parsed, error] = std::from_chars(input.text.data(), end, value);
-  if (error != std::errc() || parsed != end || !std::isfinite(value)) {
-    return wrong(quote(input.text), " is not a number", remedy);
-  }
-  if (value < 0) return wrong(printable(input.text), " is below the minimum of 0", remedy);
-  if (value > 1) return wrong(printable(input.text), " is above the maximum of 1", remedy);
-  return value;
 }
 
 absl::StatusOr<bool> parse_bool(const KeyInput& input) {
@@ -198,6 +207,13 @@ absl::StatusOr<std::string> parse_host_port_or_off(const KeyInput& input) {
 }
 
 std::string print_size(int64_t bytes) { return format_bytes(bytes); }
+
+// The shortest text that reads back as the same number.
+std::string print_number(double value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof(text), value).ptr;
+  return std::string(text, end);
+}
 
 std::string print_duration(absl::Duration duration) { return format_duration(duration); }
 

@@ -15,17 +15,18 @@
 
 namespace dhs {
 
-// The field of EngineConfig that a key sets.
-template <class Section, class T>
+// The field of a configuration that a key sets.
+template <class C, class Section, class T>
 struct Field {
-  Section EngineConfig::*section;
+  using Config = C;
+  Section Config::*section;
   T Section::*member;
 
-  T& of(EngineConfig& config) const { return (config.*section).*member; }
-  const T& of(const EngineConfig& config) const { return (config.*section).*member; }
+  T& of(Config& config) const { return (config.*section).*member; }
+  const T& of(const Config& config) const { return (config.*section).*member; }
 };
-template <class Section, class T>
-Field(Section EngineConfig::*, T Section::*) -> Field<Section, T>;
+template <class C, class Section, class T>
+Field(Section C::*, T Section::*) -> Field<C, Section, T>;
 
 // Inclusive.
 struct Range {
@@ -37,17 +38,21 @@ struct SizeRange {
   int64_t max = 0;
   int64_t step = 1;  // the value is a multiple of it
 };
+struct NumberRange {
+  double min = 0;
+  double max = 0;
+};
 
 // What depends on the type only; the templates below add the field.
 std::string accepts_integer(Range range);
 std::string accepts_size(SizeRange range);
+std::string accepts_number(NumberRange range);
 std::string accepts_duration(absl::Duration min);
-std::string accepts_fraction();
 std::string accepts_one_of(const std::vector<std::string>& names);
 absl::StatusOr<int64_t> parse_integer(const KeyInput& input, Range range);
 absl::StatusOr<int64_t> parse_size(const KeyInput& input, SizeRange range);
+absl::StatusOr<double> parse_number(const KeyInput& input, NumberRange range);
 absl::StatusOr<absl::Duration> parse_duration_from(const KeyInput& input, absl::Duration min);
-absl::StatusOr<double> parse_fraction(const KeyInput& input);
 absl::StatusOr<bool> parse_bool(const KeyInput& input);
 absl::StatusOr<size_t> parse_one_of(const KeyInput& input, const std::vector<std::string>& names);
 absl::StatusOr<std::string> parse_text(const KeyInput& input);
@@ -55,26 +60,30 @@ absl::StatusOr<std::string> parse_directory(const KeyInput& input);
 absl::StatusOr<std::string> parse_host_port(const KeyInput& input);
 absl::StatusOr<std::string> parse_host_port_or_off(const KeyInput& input);
 std::string print_size(int64_t bytes);
+std::string print_number(double value);
 std::string print_duration(absl::Duration duration);
 std::string print_text(const std::string& text);  // quoted where YAML would misread it
 
 // The row of a field whose value `read` parses and `show` prints.
 template <class F, class Read, class Show>
-ConfigKey make_key(std::string name, std::string accepts, F field, Read read, Show show) {
-  ConfigKey key{.name = std::move(name), .accepts = std::move(accepts), .parse = {}, .print = {}};
-  key.parse = [field, read](const KeyInput& input, EngineConfig& config) {
+KeyOf<typename F::Config> make_key(std::string name, std::string accepts, F field, Read read,
+                                   Show show) {
+  using Config = typename F::Config;
+  KeyOf<Config> key{
+      .name = std::move(name), .accepts = std::move(accepts), .parse = {}, .print = {}};
+  key.parse = [field, read](const KeyInput& input, Config& config) {
     auto value = read(input);
     if (!value.ok()) return value.status();
     auto& target = field.of(config);
     target = static_cast<std::remove_reference_t<decltype(target)>>(*std::move(value));
     return absl::OkStatus();
   };
-  key.print = [field, show](const EngineConfig& config) { return show(field.of(config)); };
+  key.print = [field, show](const Config& config) { return show(field.of(config)); };
   return key;
 }
 
 template <class F>
-ConfigKey integer_key(std::string name, F field, Range range) {
+KeyOf<typename F::Config> integer_key(std::string name, F field, Range range) {
   return make_key(
       std::move(name), accepts_integer(range), field,
       [range](const KeyInput& input) { return parse_integer(input, range); },
@@ -82,45 +91,50 @@ ConfigKey integer_key(std::string name, F field, Range range) {
 }
 
 template <class F>
-ConfigKey size_key(std::string name, F field, SizeRange range) {
+KeyOf<typename F::Config> size_key(std::string name, F field, SizeRange range) {
   return make_key(
       std::move(name), accepts_size(range), field,
       [range](const KeyInput& input) { return parse_size(input, range); }, print_size);
 }
 
+template <class F>
+KeyOf<typename F::Config> number_key(std::string name, F field, NumberRange range) {
+  return make_key(
+      std::move(name), accepts_number(range), field,
+      [range](const KeyInput& input) { return parse_number(input, range); }, print_number);
+}
+
 // From `min` to inf.
 template <class F>
-ConfigKey duration_key(std::string name, F field, absl::Duration min) {
+KeyOf<typename F::Config> duration_key(std::string name, F field, absl::Duration min) {
   return make_key(
       std::move(name), accepts_duration(min), field,
       [min](const KeyInput& input) { return parse_duration_from(input, min); }, print_duration);
 }
 
-// From 0 to 1.
 template <class F>
-ConfigKey fraction_key(std::string name, F field) {
-  return make_key(std::move(name), accepts_fraction(), field, parse_fraction,
-                  [](double value) { return absl::StrCat(value); });
+KeyOf<typename F::Config> fraction_key(std::string name, F field) {
+  return number_key(std::move(name), field, {0, 1});
 }
 
 template <class F>
-ConfigKey bool_key(std::string name, F field) {
+KeyOf<typename F::Config> bool_key(std::string name, F field) {
   return make_key(std::move(name), "true or false", field, parse_bool,
                   [](bool value) { return std::string(value ? "true" : "false"); });
 }
 
 template <class F>
-ConfigKey text_key(std::string name, F field) {
+KeyOf<typename F::Config> text_key(std::string name, F field) {
   return make_key(std::move(name), "text", field, parse_text, print_text);
 }
 
 template <class F>
-ConfigKey directory_key(std::string name, F field) {
+KeyOf<typename F::Config> directory_key(std::string name, F field) {
   return make_key(std::move(name), "a directory", field, parse_directory, print_text);
 }
 
 template <class F>
-ConfigKey host_port_key(std::string name, F field) {
+KeyOf<typename F::Config> host_port_key(std::string name, F field) {
   return make_key(std::move(name), "host:port", field, parse_host_port, print_text);
 }
 
@@ -131,7 +145,8 @@ ConfigKey host_port_or_off_key(std::string name, F field) {
 
 // One name of `choices`; the field gets the value beside it.
 template <class F, class T>
-ConfigKey choice_key(std::string name, F field, std::vector<std::pair<std::string, T>> choices) {
+KeyOf<typename F::Config> choice_key(std::string name, F field,
+                                     std::vector<std::pair<std::string, T>> choices) {
   std::vector<std::string> names;
   names.reserve(choices.size());
   for (const auto& choice : choices) names.push_back(choice.first);

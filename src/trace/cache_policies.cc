@@ -6,7 +6,7 @@
 #include <set>
 
 #include "dhisparse/base.h"
-#include "trace/counter_random.h"
+#include "dhisparse/counter_random.h"
 #include "trace/recency_stack.h"
 
 namespace dhs::trace {

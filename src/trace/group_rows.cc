@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trace/counter_random.h"
+#include "dhisparse/counter_random.h"
 
 namespace dhs::trace {
 namespace {
@@ -17,6 +17,12 @@ void GroupRows::add(int32_t row, int32_t since) {
   if (row >= std::ssize(since_)) since_.resize(row + row / 8 + 64);
   since_[row] = since;
   stack_.touch(row);
+}
+
+std::vector<int32_t> GroupRows::by_recency() const {
+  std::vector<int32_t> rows(stack_.size());
+  for (int64_t depth = 0; depth < stack_.size(); ++depth) rows[depth] = stack_.at(depth);
+  return rows;
 }
 
 void GroupRows::locate(std::span<const int32_t> nominees) {
@@ -44,6 +50,7 @@ int64_t GroupRows::choose(const Stratum& stratum, uint64_t key, int32_t num_cand
       depth = static_cast<int64_t>(stratum.first + part * (stratum.last - stratum.first));
     }
     depth = std::clamp(depth, stratum.low, stack_.size() - 1);
+    if (count == 1) return depth;
     const int32_t candidate_since = since(depth);
     if (candidate_since >= best_since) continue;
     best = depth;

@@ -16,6 +16,7 @@ class GroupRows {
   // As the most recent row, in use since `since` (a step; any scale that rises).
   void add(int32_t row, int32_t since);
   void remove(int32_t row) { stack_.erase(row); }
+  std::vector<int32_t> by_recency() const;
 
   struct Step {
     int32_t number = 0;

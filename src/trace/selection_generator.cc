@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "dhisparse/counter_random.h"
 #include "dhisparse/trace.h"
-#include "trace/counter_random.h"
 #include "trace/group_rows.h"
 
 namespace dhs {
@@ -109,6 +109,10 @@ void SelectionGenerator::reject(int32_t count) {
     if (returning < profile.num_sinks) continue;
     for (trace::GroupRows& rows : groups_) rows.remove(returning);
   }
+}
+
+std::vector<int32_t> SelectionGenerator::rows_by_recency(int group) const {
+  return groups_[group].by_recency();
 }
 
 }  // namespace dhs

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "dhisparse/counter_random.h"
 #include "dhisparse/trace.h"
-#include "trace/counter_random.h"
 
 namespace dhs {
 namespace {

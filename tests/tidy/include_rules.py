@@ -5,14 +5,15 @@ import re
 
 # A module includes only modules before it. `app` is last and `kernels` is the top-level folder.
 MODULES = ['base', 'tensor', 'config', 'device', 'kernels', 'tokenizer', 'trace', 'kv', 'store',
-           'model', 'sampling', 'scheduler', 'engine', 'server', 'app']
+           'model', 'sampling', 'scheduler', 'sim', 'engine', 'server', 'app']
 # Public headers that are not named after their module.
 PUBLIC_HEADER_OWNERS = {'sync': 'base', 'histogram': 'base', 'stream': 'device',
                         'communicator': 'device', 'upload': 'device', 'kv_geometry': 'kv',
                         'kv_usage': 'kv', 'request': 'scheduler', 'step': 'scheduler',
                         'step_cost': 'scheduler', 'figures': 'engine', 'capacity_plan': 'engine',
                         'client': 'server', 'config_reloader': 'server', 'monitor': 'server',
-                        'query_rows': 'store', 'trace_file': 'trace'}
+                        'query_rows': 'store', 'trace_file': 'trace', 'sim_config': 'config',
+                        'counter_random': 'trace'}
 HEAVY_PREFIXES = {'CLI/': 'CLI11', 'yaml-cpp/': 'yaml-cpp', 'nlohmann/': 'nlohmann-json',
                   'spdlog/': 'spdlog', 'prometheus/': 'prometheus-cpp', 'civetweb': 'civetweb'}
 NO_KERNEL_HEADER = re.compile(r'absl/|grpc|google/protobuf/|spdlog/|dhisparse/base\.h$')

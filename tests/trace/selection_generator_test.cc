@@ -115,6 +115,25 @@ TEST(SelectionGenerator, rejected_tokens_are_taken_back_and_their_steps_count) {
   EXPECT_NE(test::next_selections(again, profile), once) << "a rejected step was repeated";
 }
 
+TEST(SelectionGenerator, lists_what_a_group_drew_last_before_all_other_rows) {
+  const SelectionProfile profile = small_profile();
+  const SelectionModel model(profile);
+  SelectionGenerator generator(model, 5, 4000);
+  Selections latest;
+  for (int i = 0; i < 20; ++i) latest = test::next_selections(generator, profile);
+  const int32_t first_recent = generator.num_tokens() - profile.num_recent;
+  for (int32_t group = 0; group < profile.num_groups; ++group) {
+    const std::vector<int32_t> rows = generator.rows_by_recency(group);
+    EXPECT_EQ(std::ssize(rows), first_recent - profile.num_sinks);
+    EXPECT_EQ(std::set<int32_t>(rows.begin(), rows.end()).size(), rows.size());
+    std::set<int32_t> drawn(latest[group].begin(), latest[group].end());
+    std::erase_if(drawn,
+                  [&](int32_t row) { return row < profile.num_sinks || row >= first_recent; });
+    const std::set<int32_t> top(rows.begin(), rows.begin() + std::ssize(drawn));
+    EXPECT_EQ(top, drawn) << "group " << group;
+  }
+}
+
 TEST(SelectionGeneratorDeathTest, tokens_of_the_prompt_cannot_be_rejected) {
   const SelectionModel model(small_profile());
   SelectionGenerator generator(model, 1, 1000);

@@ -123,6 +123,9 @@ struct SimWorkload {
     int64_t concurrency = 0;
   };
   std::vector<Change> changes;
+  // A recording (residency.trace) whose requests, in turn, are the workload: their lengths and
+  // selections count, not context, output_tokens, run.sampled_groups and the locality. Empty: none.
+  std::string trace;
 };
 
 struct SimRun {

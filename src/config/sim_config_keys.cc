@@ -171,6 +171,7 @@ Keys run_keys() {
       integer_key("workload.concurrency", Field{kWorkload, &W::concurrency}, {1, 1 << 20}),
       make_key("workload.changes", kAcceptsChanges, Field{kWorkload, &W::changes}, parse_changes,
                print_changes),
+      text_key("workload.trace", Field{kWorkload, &W::trace}),
       integer_key("run.sampled_groups", Field{kRun, &R::sampled_groups}, {1, 1024}),
       integer_key("run.warmup_steps", Field{kRun, &R::warmup_steps}, {0, 1 << 30}),
       integer_key("run.measured_steps", Field{kRun, &R::measured_steps}, {1, 1 << 30}),

@@ -22,16 +22,16 @@ int64_t host_row_of(const SequenceMemory& memory, int64_t position) {
 
 // Positions in the order in which an exact LRU cache would have them, oldest first: the `count`
 // latest of a group.
-std::vector<int32_t> latest_rows(const SelectionGenerator& generator,
-                                 const SelectionProfile& profile, int group, int64_t count) {
-  std::vector<int32_t> rows = generator.rows_by_recency(group);
+std::vector<int32_t> latest_rows(const Selections& selections, const SelectionProfile& profile,
+                                 int group, int64_t count) {
+  std::vector<int32_t> rows = selections.rows_by_recency(group);
   const int64_t num_fixed =
-      std::min<int64_t>(generator.num_tokens(), profile.num_recent + profile.num_sinks);
+      std::min<int64_t>(selections.num_tokens(), profile.num_recent + profile.num_sinks);
   rows.resize(std::clamp<int64_t>(count - num_fixed, 0, std::ssize(rows)));
   std::reverse(rows.begin(), rows.end());
-  for (int32_t i = 0; i < generator.num_tokens(); ++i) {
+  for (int32_t i = 0; i < selections.num_tokens(); ++i) {
     const bool is_sink = i < profile.num_sinks;
-    if (!is_sink && i < generator.num_tokens() - profile.num_recent) continue;
+    if (!is_sink && i < selections.num_tokens() - profile.num_recent) continue;
     rows.push_back(i);
   }
   return rows;
@@ -51,10 +51,12 @@ std::vector<int64_t> slice_of_all(const std::vector<std::vector<int64_t>>& lists
 
 }  // namespace
 
-SimExecutor::SimExecutor(const SimConfig& config, const Capacity& capacity)
+SimExecutor::SimExecutor(const SimConfig& config, const Capacity& capacity,
+                         const RecordedLoad* load)
     : config_(config),
       cost_(config),
       model_(make_profile(config)),
+      load_(load),
       caches_(capacity.geometry, capacity.memory) {
   rows_.num_groups = config.run.sampled_groups;
   rows_.top_k = config.model.top_k;
@@ -76,8 +78,11 @@ void SimExecutor::start_requests(const RankPlan& plan) {
     if (!is_prompt(work) || !work.wants_token) continue;
     const auto num_tokens = static_cast<int32_t>(work.first_position + std::ssize(work.tokens));
     const uint64_t key = trace::derived_key(static_cast<uint64_t>(config_.run.seed), work.seed);
+    auto selections = load_ == nullptr
+                          ? draw_selections(model_, key, num_tokens)
+                          : replay_selections(*load_, recorded_request(*load_, work.request));
     requests_[work.request.value] = std::make_unique<Request>(
-        Request{SelectionGenerator(model_, key, num_tokens), trace::derived_key(key, kAcceptance)});
+        Request{std::move(selections), trace::derived_key(key, kAcceptance)});
     started.push_back(&work);
   }
   latest_.num_admitted = std::ssize(started);
@@ -95,10 +100,10 @@ void SimExecutor::fill(const std::vector<const SequenceWork*>& started) {
     std::vector<std::vector<int64_t>> rows;  // by request: host rows
     int64_t most = 0;
     for (const SequenceWork* work : started) {
-      const SelectionGenerator& generator = requests_.at(work->request.value)->generator;
-      const int64_t count = is_resident ? generator.num_tokens() : share;
+      const Selections& selections = *requests_.at(work->request.value)->selections;
+      const int64_t count = is_resident ? selections.num_tokens() : share;
       std::vector<int64_t>& host_rows = rows.emplace_back();
-      for (int32_t position : latest_rows(generator, model_.profile(), group, count)) {
+      for (int32_t position : latest_rows(selections, model_.profile(), group, count)) {
         host_rows.push_back(host_row_of(*work->memory, position));
       }
       most = std::max(most, std::ssize(host_rows));
@@ -113,16 +118,16 @@ void SimExecutor::fill(const std::vector<const SequenceWork*>& started) {
 
 void SimExecutor::add_rows(const SequenceWork& work) {
   Request& request = *requests_.at(work.request.value);
-  DHS_CHECK(request.generator.num_tokens() == work.first_position, "request ", work.request.value,
+  DHS_CHECK(request.selections->num_tokens() == work.first_position, "request ", work.request.value,
             " decodes at ", work.first_position, ", its selections at ",
-            request.generator.num_tokens());
+            request.selections->num_tokens());
   const int64_t row_size = rows_.num_groups * rows_.top_k;
   for (int64_t i = 0; i < std::ssize(work.tokens); ++i) {
     rows_.sequence_of_row.push_back(static_cast<int32_t>(rows_.num_sequences));
     rows_.host_rows.push_back(host_row_of(*work.memory, work.first_position + i));
     const size_t offset = rows_.selection.size();
     rows_.selection.resize(offset + row_size);
-    request.generator.next(view(rows_.selection.data() + offset, rows_.num_groups, rows_.top_k));
+    request.selections->next(view(rows_.selection.data() + offset, rows_.num_groups, rows_.top_k));
   }
   for (HostBlockId block : work.memory->blocks()) rows_.block_table.push_back(block.value);
   ++rows_.num_sequences;
@@ -175,7 +180,7 @@ double SimExecutor::add_decode_results(const RankPlan& plan, StepResult& result)
     if (!is_prompt(work)) {
       Request& request = *requests_.at(work.request.value);
       const int64_t accepted = num_accepted(request, work.num_draft_tokens);
-      request.generator.reject(static_cast<int32_t>(work.num_draft_tokens - accepted));
+      request.selections->reject(static_cast<int32_t>(work.num_draft_tokens - accepted));
       num_drawn += accepted;
       latest_.num_tokens += num_drawn;
       sequence.rows_selected = caches_.selected_of_sequence()[sequence_idx];

@@ -14,6 +14,7 @@
 #include "sim/capacity.h"
 #include "sim/cost_model.h"
 #include "sim/row_caches.h"
+#include "sim/selections.h"
 
 namespace dhs::sim {
 
@@ -32,7 +33,9 @@ struct StepRecord {
 
 class SimExecutor {
  public:
-  SimExecutor(const SimConfig& config, const Capacity& capacity);
+  // Selections are drawn, or those of `load`, which must outlive the executor.
+  SimExecutor(const SimConfig& config, const Capacity& capacity,
+              const RecordedLoad* load = nullptr);
 
   // Requests offered to the whole deployment: what the other ranks compute follows from it.
   void set_concurrency(int64_t concurrency);
@@ -48,7 +51,7 @@ class SimExecutor {
 
  private:
   struct Request {
-    SelectionGenerator generator;
+    std::unique_ptr<Selections> selections;
     uint64_t key;  // of its random numbers
     int64_t num_steps = 0;
   };
@@ -63,6 +66,7 @@ class SimExecutor {
   const SimConfig config_;
   const CostModel cost_;
   const SelectionModel model_;
+  const RecordedLoad* load_;  // null: selections are drawn
   RowCaches caches_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Request>> requests_;
   double share_of_rank_ = 1;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <deque>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "dhisparse/base.h"
@@ -12,6 +13,7 @@
 #include "dhisparse/scheduler.h"
 #include "dhisparse/sim.h"
 #include "sim/capacity.h"
+#include "sim/recorded_load.h"
 #include "sim/sim_executor.h"
 
 namespace dhs {
@@ -41,11 +43,13 @@ double percentile(std::vector<double> values, double share) {
 
 class Simulation {
  public:
-  Simulation(const SimConfig& config, const Capacity& capacity)
+  // load: null where selections are drawn.
+  Simulation(const SimConfig& config, const Capacity& capacity, const RecordedLoad* load)
       : config_(config),
+        load_(load),
         kv_(capacity.geometry, capacity.memory, config.residency),
         scheduler_(scheduler_config(config), {&kv_}, {}),
-        executor_(config, capacity),
+        executor_(config, capacity, load),
         offered_(config.workload.concurrency) {
     report_.config = config;
     report_.memory = capacity.summary;
@@ -72,6 +76,7 @@ class Simulation {
   void finish_report();
 
   const SimConfig config_;
+  const RecordedLoad* load_;
   KvManager kv_;
   Scheduler scheduler_;
   SimExecutor executor_;
@@ -93,7 +98,8 @@ class Simulation {
   uint64_t first_of_change_ = 0;  // the first request that the latest change brought
 };
 
-// Requests of the same context whose outputs are long enough to outlast a short run.
+// Requests of the same context whose outputs are long enough to outlast a short run, or recorded
+// ones.
 void Simulation::offer() {
   const int64_t wanted = offered_on_rank(config_, offered_);
   while (std::ssize(requests_) < wanted) {
@@ -101,6 +107,12 @@ void Simulation::offer() {
     GenerateRequest request;
     request.prompt.resize(config_.workload.context);
     request.sampling.max_tokens = static_cast<int32_t>(config_.workload.output_tokens);
+    if (load_ != nullptr) {
+      const int64_t recorded = recorded_request(*load_, id);
+      request.prompt.resize(load_->first_tokens(recorded));
+      // The first token comes with the prompt.
+      request.sampling.max_tokens = static_cast<int32_t>(load_->num_rows(recorded) + 1);
+    }
     request.sampling.seed = id.value;
     request.sampling.ignore_eos = true;
     request.bypass_prefix_cache = true;
@@ -256,7 +268,31 @@ SimReport Simulation::run() {
 }  // namespace
 }  // namespace sim
 
-absl::Status validate(const SimConfig& config) {
+namespace {
+
+// A configuration with what a recording says in its place, and the recording.
+struct Prepared {
+  SimConfig config;
+  std::optional<sim::RecordedLoad> load;
+};
+
+absl::StatusOr<Prepared> prepare(const SimConfig& config) {
+  Prepared prepared{.config = config};
+  if (config.workload.trace.empty()) return prepared;
+  DHS_ASSIGN_OR_RETURN(prepared.load, sim::RecordedLoad::read(config.workload.trace));
+  const TraceShape shape = prepared.load->shape();
+  if (shape.top_k != config.model.top_k) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        config.workload.trace, " was recorded with a top-k of ", shape.top_k, ", model.top_k is ",
+        config.model.top_k, "; describe the model that was recorded"));
+  }
+  prepared.config.run.sampled_groups = shape.num_groups;
+  prepared.config.workload.context = prepared.load->longest_prompt();
+  prepared.config.workload.output_tokens = prepared.load->most_rows() + 1;
+  return prepared;
+}
+
+std::vector<absl::Status> errors_of(const SimConfig& config) {
   std::vector<absl::Status> errors = {validate(sim::make_profile(config))};
   for (const GroupGeometry& group : sim::make_sampled_geometry(config).groups) {
     if (group.record_bytes <= config.deployment.chunk_bytes) continue;
@@ -272,6 +308,15 @@ absl::Status validate(const SimConfig& config) {
     errors.push_back(KvManager(capacity->geometry, capacity->memory, config.residency)
                          .fits(config.workload.context + config.workload.output_tokens));
   }
+  return errors;
+}
+
+}  // namespace
+
+absl::Status validate(const SimConfig& config) {
+  const absl::StatusOr<Prepared> prepared = prepare(config);
+  if (!prepared.ok()) return prepared.status();
+  const std::vector<absl::Status> errors = errors_of(prepared->config);
   if (errors.size() == 1) return errors.front();
   return absl::Status(errors.front().code(),
                       absl::StrJoin(errors, "\n", [](std::string* out, const absl::Status& error) {
@@ -280,9 +325,12 @@ absl::Status validate(const SimConfig& config) {
 }
 
 SimReport run_simulation(const SimConfig& config) {
-  const absl::StatusOr<sim::Capacity> capacity = sim::plan_capacity(config);
+  const absl::StatusOr<Prepared> prepared = prepare(config);
+  DHS_CHECK(prepared.ok(), prepared.status().message());
+  const absl::StatusOr<sim::Capacity> capacity = sim::plan_capacity(prepared->config);
   DHS_CHECK(capacity.ok(), capacity.status().message());
-  return sim::Simulation(config, *capacity).run();
+  const sim::RecordedLoad* load = prepared->load.has_value() ? &*prepared->load : nullptr;
+  return sim::Simulation(prepared->config, *capacity, load).run();
 }
 
 }  // namespace dhs

@@ -8,7 +8,7 @@ import csv
 import json
 import sys
 
-from line_picture import Panel, write_picture
+from line_picture import Bars, Panel, write_picture
 from points import CONFIGURATIONS, ROOT, glm_point, run_point
 
 RESULTS = ROOT / 'docs/results'
@@ -102,6 +102,12 @@ def ratio(name, configuration, published):
     rows = grid_rows(['adaptive+spec', configuration], [128])
     write_result(name, {'ratio': value, 'baseline_tokens_per_s_per_gpu':
                         other['output_tokens_per_s_per_gpu']}, rows, best, {'ratio': published})
+    bars = [('adaptive+spec', best['output_tokens_per_s_per_gpu']),
+            (configuration, other['output_tokens_per_s_per_gpu'])]
+    write_picture(RESULTS / f'{name}.svg',
+                  [Bars('output at a concurrency of 128', 'tokens/s per GPU', bars),
+                   Bars(f'adaptive+spec over {configuration}', 'ratio',
+                        [('simulated', value), ('published', published)])], CAPTION)
 
 
 def e2():
@@ -169,6 +175,14 @@ def e5():
     write_result('e5', {'output_ratio_min': min(ratios), 'output_ratio_max': max(ratios)}, rows,
                  grid_point('adaptive+spec', 128),
                  {'output_ratio_min': 2.3, 'output_ratio_max': 3.7})
+    panels = [Panel(f'{grid}: output within the bound', 'bound of the mean TPOT, ms',
+                    'tokens/s per GPU',
+                    {name: [(row['bound_ms'], row[f'{key}_tokens_per_s_per_gpu'])
+                            for row in rows if row['grid'] == grid]
+                     for name, key in (('fixed', 'fixed'), ('adaptive+spec', 'adaptive_spec'))},
+                    [16, 20, 24, 28, 32])
+              for grid in ('powers of two', 'all')]
+    write_picture(RESULTS / 'e5.svg', panels, CAPTION)
 
 
 # ---- DeepSeek-V4.1-Flash at 500K ----------------------------------------------------------------
@@ -196,6 +210,14 @@ def e6():
     ratios = {us: max(outputs[us, 'adaptive']) / max(outputs[us, 'resident']) for us in (60, 200)}
     write_result('e6', {'ratio': ratios[60], 'ratio_at_200us_per_layer': ratios[200]}, rows,
                  v41_point('adaptive', 1, 60), {'ratio': 1.85})
+    bars = [(f'{row["configuration"]}, {row["num_drafts"]} drafts, {row["layer_us"]} us',
+             row['tokens_per_s_per_gpu']) for row in rows]
+    write_picture(RESULTS / 'e6.svg',
+                  [Bars('output at a concurrency of 512', 'tokens/s per GPU', bars),
+                   Bars('adaptive+spec over resident+spec', 'ratio',
+                        [('simulated, 60 us', ratios[60]), ('simulated, 200 us', ratios[200]),
+                         ('published', 1.85)])],
+                  'simulated: DeepSeek-V4.1-Flash + DSpark, 4 x B200, 500K context')
 
 
 # ---- A load step --------------------------------------------------------------------------------
@@ -291,6 +313,10 @@ def sensitivity():
                                  'adaptive_over_fixed_min':
                                      min(row['adaptive over fixed'] for row in rows)},
                  rows, glm_point('adaptive+spec', 128), {})
+    write_picture(RESULTS / 'sensitivity.svg',
+                  [Bars(title, 'ratio', [(row['variation'], row[key]) for row in rows])
+                   for title, key in (('adaptive+spec over fixed', 'over fixed'),
+                                      ('adaptive over fixed', 'adaptive over fixed'))], CAPTION)
 
 
 def groups():
@@ -309,6 +335,11 @@ def groups():
                             of[21, name]['tokens_per_s_per_gpu'] - 1
                             for name in ('fixed', 'adaptive')},
                  rows, glm_point('adaptive', 128), {})
+    write_picture(RESULTS / 'groups.svg',
+                  [Panel('host fetches by index groups sampled', 'groups', '% of needed rows',
+                         {name: [(sampled, 100 * of[sampled, name]['host_fetch_fraction'])
+                                 for sampled in (2, 3, 7, 21)] for name in ('fixed', 'adaptive')})],
+                  CAPTION)
 
 
 def speed():
@@ -326,6 +357,10 @@ def speed():
                      'steps_per_s': round(1 / step_s, 1)})
     write_result('speed', {'steps_per_s_at_128_requests': rows[-1]['steps_per_s']}, rows,
                  glm_point('adaptive', 128), {})
+    write_picture(RESULTS / 'speed.svg',
+                  [Panel('what a step costs to simulate', 'requests on the rank', 'ms of one core',
+                         {'one group': [(row['requests'], row['ms_per_step']) for row in rows]})],
+                  'simulating: GLM-5.3, 100K context, one sampled index group')
 
 
 EXPERIMENTS = {function.__name__: function for function in

@@ -1,4 +1,4 @@
-"""Line charts as SVG, without any library."""
+"""Line and bar charts as SVG, without any library."""
 
 import html
 
@@ -54,8 +54,32 @@ class Panel:
         return '\n'.join(parts)
 
 
+class Bars:
+    """One chart of lying bars, one below the other. bars: [(name, value)]."""
+
+    NAMES, VALUES = 190, 60
+
+    def __init__(self, title, y_name, bars):
+        self.title, self.y_name, self.bars = title, y_name, bars
+        self.highest = max(value for _, value in bars) or 1
+
+    def draw(self):
+        parts = [text(PANEL_WIDTH / 2, 16, f'{self.title}, {self.y_name}', size=13)]
+        step = (PANEL_HEIGHT - TOP) / len(self.bars)
+        room = PANEL_WIDTH - self.NAMES - self.VALUES
+        for number, (name, value) in enumerate(self.bars):
+            y = TOP - 12 + step * number
+            width = room * value / self.highest
+            words = f'{value:.0f}' if value >= 100 else f'{value:.3g}'
+            parts.append(text(self.NAMES - 6, y + step / 2 + 4, name, 'end'))
+            parts.append(f'<rect x="{self.NAMES}" y="{y + step * 0.15:.1f}" width="{width:.1f}" '
+                         f'height="{step * 0.7:.1f}" fill="{COLOURS[0]}"/>')
+            parts.append(text(self.NAMES + width + 5, y + step / 2 + 4, words, 'start'))
+        return '\n'.join(parts)
+
+
 def write_picture(path, panels, caption):
-    """The panels beside each other, the caption below them."""
+    """The panels (Panel or Bars) beside each other, the caption below them."""
     width, height = PANEL_WIDTH * len(panels), PANEL_HEIGHT + 24
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
              f'font-family="sans-serif">', f'<rect width="{width}" height="{height}" fill="#fff"/>']

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dhisparse/base.h"
-#include "kernels/resolve/resolve.h"
+#include "dhisparse/row_cache_arrays.h"
 
 namespace dhs {
 namespace {
@@ -27,10 +27,9 @@ class FullRowCache {
         num_host_rows_(round_up(
             int64_t{options.num_slots} + int64_t{options.num_misses} * (options.num_passes + 1),
             kHostBlockTokens)),
-        slot_of_(num_host_rows_),
-        owner_of_(options.num_slots),
-        last_used_(options.num_slots),
-        free_ring_(options.num_slots),
+        rows_({.num_host_rows = num_host_rows_,
+               .num_slots = options.num_slots,
+               .slots_per_segment = options.num_slots}),
         block_table_(num_host_rows_ / kHostBlockTokens),
         slots_(options.top_k),
         misses_(options.top_k) {
@@ -46,14 +45,7 @@ class FullRowCache {
                  {});
   }
 
-  RowCacheState state() {
-    return {view(slot_of_.data(), slot_of_.size()),
-            view(owner_of_.data(), owner_of_.size()),
-            view(last_used_.data(), last_used_.size()),
-            view(free_ring_.data(), free_ring_.size()),
-            &head_,
-            options_.num_slots};
-  }
+  RowCacheState state() { return rows_.state(); }
 
   // Resident rows a stride apart, then rows that come after all that were named so far.
   std::vector<int32_t> selection(int pass) const {
@@ -62,7 +54,7 @@ class FullRowCache {
     const int64_t stride = options_.num_slots / num_hits;
     for (int64_t i = 0; i < num_hits; ++i) {
       const auto slot = (i * stride + pass) % options_.num_slots;
-      rows.push_back(static_cast<int32_t>(owner_of_[slot]));
+      rows.push_back(static_cast<int32_t>(rows_.owner_of[slot]));
     }
     for (int32_t i = 0; i < options_.num_misses; ++i) {
       rows.push_back(options_.num_slots + pass * options_.num_misses + i);
@@ -91,11 +83,7 @@ class FullRowCache {
  private:
   const Options options_;
   const int64_t num_host_rows_;
-  std::vector<int32_t> slot_of_;
-  std::vector<int64_t> owner_of_;
-  std::vector<uint32_t> last_used_;
-  std::vector<int32_t> free_ring_;
-  RowCacheHead head_;
+  RowCacheArrays rows_;
   std::vector<int32_t> block_table_;
   std::vector<int32_t> slots_;
   std::vector<FetchOrder> misses_;

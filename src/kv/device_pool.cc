@@ -222,7 +222,10 @@ void DevicePool::keep_free(int64_t num_chunks) {
 }
 
 void DevicePool::grow_optional(const Policy& policy) {
-  const int64_t most = std::min(policy.growth_chunks, num_free() - 2 * policy.headroom_chunks);
+  int64_t below_floor = chunks_of_all_rows(policy.floor_rows);
+  for (int g = 0; g < num_groups(); ++g) below_floor -= num_row_chunks(g);
+  const int64_t most = std::min(std::max(policy.growth_chunks, below_floor),
+                                num_free() - 2 * policy.headroom_chunks);
   for (int64_t i = 0; i < most; ++i) {
     const int group = emptiest_group();
     if (group < 0) return;

@@ -53,6 +53,7 @@ class DevicePool {
   struct Policy {
     int64_t headroom_chunks = 0;
     int64_t growth_chunks = INT64_MAX;
+    int64_t floor_rows = 0;  // of a group, on average, that growth may reach whatever its limit
     std::span<const double> weights;  // by group
   };
   // Moves chunks towards their targets; every move since the last call, in order.

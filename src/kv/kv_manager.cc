@@ -301,6 +301,7 @@ std::vector<ChunkMove> KvManager::rebalance(absl::Time now) {
   controller_->begin_step(now, device_->num_required(), device_->take_pressed());
   return device_->rebalance({.headroom_chunks = controller_->headroom_chunks(),
                              .growth_chunks = controller_->growth_chunks(),
+                             .floor_rows = controller_->floor_rows(num_on_device_),
                              .weights = controller_->weights()});
 }
 

@@ -87,6 +87,10 @@ int64_t ResidencyController::growth_chunks() const {
   return std::max<int64_t>(1, static_cast<int64_t>(chunks));
 }
 
+int64_t ResidencyController::floor_rows(int64_t num_requests) const {
+  return is_worth_it() ? kFloorSelections * geometry_.top_k * num_requests : 0;
+}
+
 // What may be fetched goes to the groups in proportion to the bytes that they have free.
 std::vector<int64_t> ResidencyController::refill_rows(
     std::span<const int64_t> capacity_rows) const {

@@ -2,8 +2,9 @@
 // arithmetic on what the steps did.
 //
 // When. Not within grow_delay of a release that a requirement forced: memory that is asked back at
-// once was not spare. Not while fetching takes less than grow_worth of a step: chunks that stay
-// free let the next admission pass without a release.
+// once was not spare. But up to kFloorSelections selections a request it grows at once: below that
+// misses rise steeply, and a fixed buffer would hold as much. Not while fetching takes less than
+// grow_worth of a step: chunks that stay free let the next admission pass without a release.
 //
 // How fast. The rows that fill a step's new chunks may take grow_link_share of what the link moves
 // in a step; as much is fetched ahead of need into slots that are free, rows evicted last coming
@@ -35,6 +36,8 @@ namespace dhs {
 // As performance of LRU caches on recorded selections was: misses fall like rows^-kMissPower.
 inline constexpr double kMissPower = 1.05;
 
+inline constexpr int64_t kFloorSelections = 2;
+
 class ResidencyController {
  public:
   ResidencyController(const KvGeometry& geometry, const KvCapacity& capacity,
@@ -50,6 +53,8 @@ class ResidencyController {
   int64_t headroom_chunks() const;
   // That may be added in this step; 0 while residency is not to grow.
   int64_t growth_chunks() const;
+  // Rows of a group up to which it may, with so many requests on the device, whatever the delay.
+  int64_t floor_rows(int64_t num_requests) const;
   // By index group: rows to fetch in this step out of those it evicted lately, into what is free of
   // capacity_rows; empty: none.
   std::vector<int64_t> refill_rows(std::span<const int64_t> capacity_rows) const;

@@ -13,49 +13,39 @@ constexpr size_t kMostEvictedRows = size_t{1} << 16;  // as the store
 }  // namespace
 
 RowCaches::RowCaches(const KvGeometry& geometry, const KvCapacity& capacity)
-    : caches_(geometry.groups.size()), counts_(geometry.groups.size()) {
+    : counts_(geometry.groups.size()) {
   const int64_t num_host_rows = int64_t{capacity.num_host_blocks} * kHostBlockTokens;
-  for (size_t g = 0; g < caches_.size(); ++g) {
-    Cache& cache = caches_[g];
+  for (size_t g = 0; g < geometry.groups.size(); ++g) {
     const int64_t per_segment =
         geometry.records_per_chunk(static_cast<int>(g), capacity.chunk_bytes);
     DHS_CHECK(per_segment > 0, "a chunk holds no record of group ", g);
     const int64_t segments =
         std::min<int64_t>(capacity.num_chunks, ceil_div(num_host_rows, per_segment) + 1);
-    cache.slot_of.assign(num_host_rows, kAbsent);
-    cache.owner_of.assign(segments * per_segment, kNoOwner);
-    cache.last_used.resize(cache.owner_of.size());
-    cache.free_ring.resize(cache.owner_of.size());
-    const size_t ring_size = std::min(std::bit_ceil(cache.owner_of.size()), kMostEvictedRows);
-    cache.evicted_rows.assign(ring_size, kNoOwner);
-    cache.evicted_stamps.resize(ring_size);
-    cache.evicted_before.resize(capacity.num_host_blocks);
-    cache.state = {view(cache.slot_of.data(), cache.slot_of.size()),
-                   view(cache.owner_of.data(), cache.owner_of.size()),
-                   view(cache.last_used.data(), cache.last_used.size()),
-                   view(cache.free_ring.data(), cache.free_ring.size()),
-                   &cache.head,
-                   static_cast<int32_t>(per_segment),
-                   view(cache.evicted_rows.data(), cache.evicted_rows.size()),
-                   view(cache.evicted_stamps.data(), cache.evicted_stamps.size()),
-                   view(cache.evicted_before.data(), cache.evicted_before.size())};
+    const int64_t num_slots = segments * per_segment;
+    caches_.emplace_back(
+        RowCacheArrays::Sizes{.num_host_rows = num_host_rows,
+                              .num_slots = num_slots,
+                              .slots_per_segment = static_cast<int32_t>(per_segment),
+                              .num_evicted = static_cast<int64_t>(std::min(
+                                  std::bit_ceil(static_cast<size_t>(num_slots)), kMostEvictedRows)),
+                              .num_host_blocks = capacity.num_host_blocks});
   }
 }
 
-void RowCaches::release(Cache& cache) {
-  moves_.resize(cache.state.slots_per_segment);
+void RowCaches::release(RowCacheArrays& cache) {
+  moves_.resize(cache.slots_per_segment);
   int32_t num_moves = 0;
   int64_t num_dropped = 0;
   launch_release_segment(
-      {cache.state, view(moves_.data(), moves_.size()), &num_moves, &num_dropped}, {});
+      {cache.state(), view(moves_.data(), moves_.size()), &num_moves, &num_dropped}, {});
 }
 
-int64_t RowCaches::refill(Cache& cache, int64_t max_rows) {
+int64_t RowCaches::refill(RowCacheArrays& cache, int64_t max_rows) {
   int64_t num_refilled = 0;
   if (max_rows <= 0) return num_refilled;
   orders_.resize(std::max<size_t>(orders_.size(), max_rows));
   int32_t num_orders = 0;
-  launch_refill({.cache = cache.state,
+  launch_refill({.cache = cache.state(),
                  .block_tokens = kHostBlockTokens,
                  .orders = view(orders_.data(), max_rows),
                  .num_orders = &num_orders,
@@ -66,8 +56,8 @@ int64_t RowCaches::refill(Cache& cache, int64_t max_rows) {
 
 RowCaches::Changes RowCaches::apply(const RankPlan& plan) {
   for (HostBlockId block : plan.retired_blocks) {
-    for (Cache& cache : caches_) {
-      launch_invalidate({.cache = cache.state,
+    for (RowCacheArrays& cache : caches_) {
+      launch_invalidate({.cache = cache.state(),
                          .blocks = view<const int32_t>(&block.value, 1),
                          .block_tokens = kHostBlockTokens},
                         {});
@@ -76,10 +66,10 @@ RowCaches::Changes RowCaches::apply(const RankPlan& plan) {
   Changes changes;
   for (const ChunkMove& move : plan.chunk_moves) {
     if (move.kind == ChunkMove::Kind::kGrowRows) {
-      Cache& cache = caches_[move.group];
-      DHS_CHECK(cache.head.num_live + cache.state.slots_per_segment <= std::ssize(cache.owner_of),
+      RowCacheArrays& cache = caches_[move.group];
+      DHS_CHECK(cache.head.num_live + cache.slots_per_segment <= std::ssize(cache.owner_of),
                 "group ", move.group, " grows beyond every host row");
-      launch_add_segment({cache.state}, {});
+      launch_add_segment({cache.state()}, {});
     }
     if (move.kind != ChunkMove::Kind::kReleaseRows) continue;
     release(caches_[move.group]);
@@ -93,7 +83,7 @@ RowCaches::Changes RowCaches::apply(const RankPlan& plan) {
 
 void RowCaches::fill(int group, std::span<const int64_t> host_rows) {
   ResolveCounters counters;
-  launch_claim({.cache = caches_[group].state,
+  launch_claim({.cache = caches_[group].state(),
                 .host_rows = view<const int64_t>(host_rows.data(), host_rows.size()),
                 .counters = &counters},
                {});
@@ -143,7 +133,7 @@ void RowCaches::resolve(const StepRows& rows, int group, const Tile& tile,
   orders_.resize(tile.num_rows * top_k);
   int32_t num_misses = 0;
   ResolveParams params;
-  params.cache = caches_[group].state;
+  params.cache = caches_[group].state();
   params.selection = {rows.selected(tile.first_row, group).data(),
                       {tile.num_rows, top_k},
                       {rows.num_groups * top_k, 1}};
@@ -170,9 +160,9 @@ void RowCaches::run(const StepRows& rows) {
     const auto group = static_cast<int>(g);
     const std::vector<Tile> cut = tiles(rows, group);
     ResolveCounters counters;
-    launch_begin_step({caches_[g].state}, {});
+    launch_begin_step({caches_[g].state()}, {});
     launch_claim(
-        {.cache = caches_[g].state,
+        {.cache = caches_[g].state(),
          .host_rows = view<const int64_t>(rows.host_rows.data(), rows.host_rows.size()),
          .protect_in_next_pass = rows.num_rows() * (rows.top_k + 1) <= caches_[g].head.num_live,
          .counters = &counters},
@@ -186,8 +176,8 @@ void RowCaches::run(const StepRows& rows) {
 }
 
 std::string RowCaches::check_invariants() const {
-  for (const Cache& cache : caches_) {
-    if (const char* fault = check_row_cache(cache.state)) return fault;
+  for (const RowCacheArrays& cache : caches_) {
+    if (const char* fault = cache.check()) return fault;
   }
   return {};
 }

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "dhisparse/kv.h"
+#include "dhisparse/row_cache_arrays.h"
 #include "dhisparse/sim.h"
 #include "dhisparse/step.h"
-#include "kernels/resolve/resolve.h"
 
 namespace dhs::sim {
 
@@ -52,36 +52,23 @@ class RowCaches {
   // Makes rows resident without a fetch, as used later than all before.
   void fill(int group, std::span<const int64_t> host_rows);
   int64_t num_slots(int group) const { return caches_[group].head.num_live; }
-  int64_t num_resident(int group) const {
-    return caches_[group].head.num_live - caches_[group].head.num_free;
-  }
+  int64_t num_resident(int group) const { return caches_[group].num_resident(); }
 
   // The first violated invariant, or empty. O(host rows).
   std::string check_invariants() const;
 
  private:
-  struct Cache {
-    std::vector<int32_t> slot_of;
-    std::vector<int64_t> owner_of;
-    std::vector<uint32_t> last_used;
-    std::vector<int32_t> free_ring;
-    std::vector<int64_t> evicted_rows;
-    std::vector<uint32_t> evicted_stamps;
-    std::vector<int64_t> evicted_before;
-    RowCacheHead head;
-    RowCacheState state;
-  };
   struct Tile {
     int64_t first_row = 0;
     int64_t num_rows = 0;
   };
 
-  void release(Cache& cache);
-  int64_t refill(Cache& cache, int64_t max_rows);
+  void release(RowCacheArrays& cache);
+  int64_t refill(RowCacheArrays& cache, int64_t max_rows);
   std::vector<Tile> tiles(const StepRows& rows, int group);
   void resolve(const StepRows& rows, int group, const Tile& tile, ResolveCounters& counters);
 
-  std::vector<Cache> caches_;
+  std::vector<RowCacheArrays> caches_;
   std::vector<RowCounts> counts_;
   std::vector<int64_t> selected_of_sequence_;
   std::vector<int64_t> missed_of_sequence_;

@@ -81,7 +81,7 @@ TEST(Residency, nothing_is_refilled_where_the_link_is_not_known) {
   EXPECT_TRUE(world.kv.refill_rows().empty());
 }
 
-TEST(Residency, does_not_grow_soon_after_a_release_that_was_required) {
+TEST(Residency, beyond_two_selections_a_request_waits_after_a_release_that_was_required) {
   World world(80, {.headroom_steps = 0, .grow_delay = absl::Milliseconds(55)});
   const auto memory = world.kv.admit(16384);
   world.step({256, 256});
@@ -91,6 +91,22 @@ TEST(Residency, does_not_grow_soon_after_a_release_that_was_required) {
   ASSERT_GT(world.kv.usage().chunks_free, 0);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(world.step({256, 256}).grown, 0);
   EXPECT_GT(world.step({256, 256}).grown, 0);
+}
+
+TEST(Residency, up_to_two_selections_a_request_grows_at_once) {
+  World world(80, {.headroom_steps = 0});
+  std::vector<SequenceMemory> running;
+  for (int i = 0; i < 4; ++i) running.push_back(*world.kv.admit(2048));
+  world.step({256, 256});
+  {
+    const auto large = world.kv.admit(61000);  // leaves what is required and no more
+    world.step({256, 256});
+    ASSERT_EQ(world.kv.usage().chunks_rows, (std::vector<int64_t>{6, 6}));
+  }
+  // Two selections of 256 rows for each of four requests; the rest of what is free waits.
+  EXPECT_EQ(world.step({256, 256}).grown, 4);
+  EXPECT_EQ(world.kv.usage().chunks_rows, (std::vector<int64_t>{8, 8}));
+  EXPECT_EQ(world.step({256, 256}).grown, 0);
 }
 
 TEST(Residency, does_not_grow_while_fetching_takes_less_than_it_is_worth) {

@@ -19,24 +19,12 @@ ByteLessExecutor::ByteLessExecutor(const KvGeometry& geometry, const KvCapacity&
       random_(seed) {
   const int64_t num_rows = int64_t{capacity.num_host_blocks} * kHostBlockTokens;
   for (size_t g = 0; g < caches_.size(); ++g) {
-    Cache& cache = caches_[g];
     const int64_t per_segment = geometry.records_per_chunk(g, capacity.chunk_bytes);
-    cache.slot_of.assign(num_rows, kAbsent);
-    cache.owner_of.assign(per_segment * capacity.num_chunks, kNoOwner);
-    cache.last_used.resize(cache.owner_of.size());
-    cache.free_ring.resize(cache.owner_of.size());
-    cache.evicted_rows.assign(kEvictedRows, kNoOwner);
-    cache.evicted_stamps.resize(kEvictedRows);
-    cache.evicted_before.resize(capacity.num_host_blocks);
-    cache.state = {view(cache.slot_of.data(), cache.slot_of.size()),
-                   view(cache.owner_of.data(), cache.owner_of.size()),
-                   view(cache.last_used.data(), cache.last_used.size()),
-                   view(cache.free_ring.data(), cache.free_ring.size()),
-                   &cache.head,
-                   static_cast<int32_t>(per_segment),
-                   view(cache.evicted_rows.data(), cache.evicted_rows.size()),
-                   view(cache.evicted_stamps.data(), cache.evicted_stamps.size()),
-                   view(cache.evicted_before.data(), cache.evicted_before.size())};
+    caches_[g].rows = RowCacheArrays({.num_host_rows = num_rows,
+                                      .num_slots = per_segment * capacity.num_chunks,
+                                      .slots_per_segment = static_cast<int32_t>(per_segment),
+                                      .num_evicted = kEvictedRows,
+                                      .num_host_blocks = capacity.num_host_blocks});
   }
 }
 
@@ -44,7 +32,7 @@ void ByteLessExecutor::apply(const RankPlan& plan) {
   for (HostBlockId block : plan.retired_blocks) {
     num_written_[block.value] = 0;
     for (Cache& cache : caches_) {
-      launch_invalidate({.cache = cache.state,
+      launch_invalidate({.cache = cache.rows.state(),
                          .blocks = view<const int32_t>(&block.value, 1),
                          .block_tokens = kHostBlockTokens},
                         {});
@@ -52,15 +40,15 @@ void ByteLessExecutor::apply(const RankPlan& plan) {
   }
   for (const ChunkMove& move : plan.chunk_moves) {
     if (move.kind == ChunkMove::Kind::kGrowRows) {
-      launch_add_segment({caches_[move.group].state}, {});
+      launch_add_segment({caches_[move.group].rows.state()}, {});
     }
     if (move.kind != ChunkMove::Kind::kReleaseRows) continue;
     Cache& cache = caches_[move.group];
-    std::vector<MoveOrder> moves(cache.state.slots_per_segment);
+    std::vector<MoveOrder> moves(cache.rows.slots_per_segment);
     int32_t num_moves = 0;
     int64_t num_dropped = 0;
     launch_release_segment(
-        {cache.state, view(moves.data(), moves.size()), &num_moves, &num_dropped}, {});
+        {cache.rows.state(), view(moves.data(), moves.size()), &num_moves, &num_dropped}, {});
   }
   for (const BlockRestore& restore : plan.restores) {
     index_items_[restore.index_item] = {restore.block.value, num_written_[restore.block.value]};
@@ -73,7 +61,7 @@ void ByteLessExecutor::refill(Cache& cache, int64_t max_rows) {
   if (max_rows == 0) return;
   std::vector<FetchOrder> orders(max_rows);
   int32_t num_orders = 0;
-  launch_refill({.cache = cache.state,
+  launch_refill({.cache = cache.rows.state(),
                  .block_tokens = kHostBlockTokens,
                  .orders = view(orders.data(), orders.size()),
                  .num_orders = &num_orders,
@@ -111,7 +99,7 @@ void ByteLessExecutor::claim_new_rows(Cache& cache, const RankPlan& plan) {
     }
   }
   ResolveCounters counters;
-  launch_claim({.cache = cache.state,
+  launch_claim({.cache = cache.rows.state(),
                 .host_rows = view<const int64_t>(host_rows.data(), host_rows.size()),
                 .counters = &counters},
                {});
@@ -136,7 +124,7 @@ void ByteLessExecutor::run_group(Cache& cache, const SequenceWork& work, Sequenc
     std::vector<FetchOrder> misses(top_k);
     int32_t num_misses = 0;
     ResolveParams params;
-    params.cache = cache.state;
+    params.cache = cache.rows.state();
     params.selection = view<const int32_t>(selection.data(), 1, top_k);
     params.sequence_of_row = view(&sequence, 1);
     params.block_table = view<const int32_t>(blocks.data(), 1, blocks.size());
@@ -174,7 +162,7 @@ StepResult ByteLessExecutor::execute(const RankPlan& plan) {
   apply(plan);
   for (const SequenceWork& work : plan.work) write_index_keys(work);
   for (Cache& cache : caches_) {
-    launch_begin_step({cache.state}, {});
+    launch_begin_step({cache.rows.state()}, {});
     claim_new_rows(cache, plan);
   }
   StepResult result;
@@ -188,7 +176,7 @@ StepResult ByteLessExecutor::execute(const RankPlan& plan) {
   result.traffic.emplace_back();
   for (Cache& cache : caches_) {
     result.traffic.back().push_back({.rows_missed = std::exchange(cache.num_missed, 0),
-                                     .rows_resident = cache.head.num_live - cache.head.num_free});
+                                     .rows_resident = cache.rows.num_resident()});
   }
   return result;
 }
@@ -197,13 +185,13 @@ std::string ByteLessExecutor::check_invariants(const std::vector<bool>& block_is
                                                const KvUsage& usage) const {
   for (size_t g = 0; g < caches_.size(); ++g) {
     const Cache& cache = caches_[g];
-    if (const char* fault = check_row_cache(cache.state)) return fault;
-    if (cache.head.num_live != usage.chunks_rows[g] * cache.state.slots_per_segment) {
-      return absl::StrCat("group ", g, ": ", cache.head.num_live, " live slots in ",
+    if (const char* fault = cache.rows.check()) return fault;
+    if (cache.rows.head.num_live != usage.chunks_rows[g] * cache.rows.slots_per_segment) {
+      return absl::StrCat("group ", g, ": ", cache.rows.head.num_live, " live slots in ",
                           usage.chunks_rows[g], " chunks");
     }
-    for (int32_t slot = 0; slot < cache.head.num_live; ++slot) {
-      const int64_t owner = cache.owner_of[slot];
+    for (int32_t slot = 0; slot < cache.rows.head.num_live; ++slot) {
+      const int64_t owner = cache.rows.owner_of[slot];
       if (owner >= 0 && !block_is_held[owner / kHostBlockTokens]) {
         return absl::StrCat("slot ", slot, " holds a row of host block ", owner / kHostBlockTokens,
                             ", which nobody holds");

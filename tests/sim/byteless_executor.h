@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "dhisparse/row_cache_arrays.h"
 #include "dhisparse/scheduler.h"
-#include "kernels/resolve/resolve.h"
 
 namespace dhs::sim {
 
@@ -29,15 +29,7 @@ class ByteLessExecutor {
 
  private:
   struct Cache {
-    std::vector<int32_t> slot_of;
-    std::vector<int64_t> owner_of;
-    std::vector<uint32_t> last_used;
-    std::vector<int32_t> free_ring;
-    std::vector<int64_t> evicted_rows;
-    std::vector<uint32_t> evicted_stamps;
-    std::vector<int64_t> evicted_before;  // by host block
-    RowCacheHead head;
-    RowCacheState state;
+    RowCacheArrays rows;
     int64_t num_missed = 0;  // of the step
   };
 

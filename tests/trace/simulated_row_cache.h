@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dhisparse/base.h"
-#include "kernels/resolve/resolve.h"
+#include "dhisparse/row_cache_arrays.h"
 
 namespace dhs::test {
 
@@ -21,14 +21,14 @@ class SimulatedRowCache {
 
   explicit SimulatedRowCache(Shape shape)
       : shape_(shape),
-        slot_of_(static_cast<size_t>(shape.num_requests) * shape.rows_each),
-        owner_of_(shape.num_slots),
-        last_used_(shape.num_slots),
-        free_ring_(shape.num_slots),
-        evicted_rows_(std::bit_ceil(static_cast<size_t>(shape.num_slots))),
-        evicted_stamps_(evicted_rows_.size()),
-        evicted_before_(slot_of_.size() / kHostBlockTokens),
-        block_table_(slot_of_.size() / kHostBlockTokens) {
+        rows_({.num_host_rows = int64_t{shape.num_requests} * shape.rows_each,
+               .num_slots = shape.num_slots,
+               .slots_per_segment =
+                   shape.slots_per_segment == 0 ? shape.num_slots : shape.slots_per_segment,
+               .num_evicted =
+                   static_cast<int64_t>(std::bit_ceil(static_cast<size_t>(shape.num_slots))),
+               .num_host_blocks = shape.num_requests * shape.rows_each / kHostBlockTokens}),
+        block_table_(rows_.slot_of.size() / kHostBlockTokens) {
     for (size_t i = 0; i < block_table_.size(); ++i) block_table_[i] = static_cast<int32_t>(i);
     launch_reset_row_cache({state()}, {});
     if (shape_.slots_per_segment == 0) add_segment();
@@ -55,19 +55,9 @@ class SimulatedRowCache {
                   {});
     return num_refilled;
   }
-  int64_t num_resident() const { return head_.num_live - head_.num_free; }
+  int64_t num_resident() const { return rows_.num_resident(); }
 
-  RowCacheState state() {
-    return {view(slot_of_.data(), slot_of_.size()),
-            view(owner_of_.data(), owner_of_.size()),
-            view(last_used_.data(), last_used_.size()),
-            view(free_ring_.data(), free_ring_.size()),
-            &head_,
-            shape_.slots_per_segment == 0 ? shape_.num_slots : shape_.slots_per_segment,
-            view(evicted_rows_.data(), evicted_rows_.size()),
-            view(evicted_stamps_.data(), evicted_stamps_.size()),
-            view(evicted_before_.data(), evicted_before_.size())};
-  }
+  RowCacheState state() { return rows_.state(); }
   int64_t host_row(int32_t request, int32_t position) const {
     return int64_t{request} * shape_.rows_each + position;
   }
@@ -110,18 +100,11 @@ class SimulatedRowCache {
   }
 
   // The first violated invariant, or nullptr.
-  const char* check() { return check_row_cache(state()); }
+  const char* check() { return rows_.check(); }
 
  private:
   const Shape shape_;
-  std::vector<int32_t> slot_of_;
-  std::vector<int64_t> owner_of_;
-  std::vector<uint32_t> last_used_;
-  std::vector<int32_t> free_ring_;
-  std::vector<int64_t> evicted_rows_;
-  std::vector<uint32_t> evicted_stamps_;
-  std::vector<int64_t> evicted_before_;
-  RowCacheHead head_;
+  RowCacheArrays rows_;
   std::vector<int32_t> block_table_;
   std::vector<int32_t> slots_;
   std::vector<FetchOrder> misses_;

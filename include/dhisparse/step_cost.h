@@ -19,7 +19,7 @@ class StepCost {
   // least kFewest, so that prompts always go on, and at most `limit`.
   int64_t max_prompt_tokens(absl::Duration target, int64_t limit) const;
 
-  static constexpr int64_t kFewest = 16;
+  static constexpr int64_t kFewest = 4;
 
  private:
   double decode_s_ = 0;

@@ -14,6 +14,7 @@ namespace {
 
 using test::expect_equal_states;
 using test::Refilled;
+using test::difference;
 using test::RowCacheImage;
 using test::Selection;
 using test::TestedRowCache;

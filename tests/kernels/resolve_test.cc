@@ -19,6 +19,7 @@ namespace {
 using test::expect_equal_states;
 using test::Released;
 using test::Resolved;
+using test::difference;
 using test::RowCacheImage;
 using test::Selection;
 using test::TestedRowCache;

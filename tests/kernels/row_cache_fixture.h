@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "dhisparse/row_cache_arrays.h"
 #include "kernels/resolve/resolve.h"
 #include "kernels/test_memory.h"
 
@@ -26,26 +27,7 @@ class PlainArray {
 };
 
 // What a row cache holds, in ordinary memory: for looking at and for comparing.
-struct RowCacheImage {
-  std::vector<int32_t> slot_of;
-  std::vector<int64_t> owner_of;
-  std::vector<uint32_t> last_used;
-  std::vector<int32_t> free_ring;
-  RowCacheHead head;
-  int32_t slots_per_segment = 1;
-  std::vector<int64_t> evicted_rows;
-  std::vector<uint32_t> evicted_stamps;
-  std::vector<int64_t> evicted_before;
-
-  const char* check() {
-    return check_row_cache(
-        {view(slot_of.data(), slot_of.size()), view(owner_of.data(), owner_of.size()),
-         view(last_used.data(), last_used.size()), view(free_ring.data(), free_ring.size()), &head,
-         slots_per_segment, view(evicted_rows.data(), evicted_rows.size()),
-         view(evicted_stamps.data(), evicted_stamps.size()),
-         view(evicted_before.data(), evicted_before.size())});
-  }
-};
+using RowCacheImage = RowCacheArrays;
 
 // The first difference in what has a meaning, or nothing.
 inline std::string difference(const RowCacheImage& a, const RowCacheImage& b) {
@@ -147,9 +129,17 @@ class RowCache {
             view(evicted_before_.data(), shape_.num_host_rows / kBlockTokens)};
   }
   RowCacheImage image() const {
-    return {slot_of_.download(),      owner_of_.download(),       last_used_.download(),
-            free_ring_.download(),    head_.download()[0],        shape_.slots_per_segment,
-            evicted_rows_.download(), evicted_stamps_.download(), evicted_before_.download()};
+    RowCacheImage image;
+    image.slot_of = slot_of_.download();
+    image.owner_of = owner_of_.download();
+    image.last_used = last_used_.download();
+    image.free_ring = free_ring_.download();
+    image.head = head();
+    image.slots_per_segment = shape_.slots_per_segment;
+    image.evicted_rows = evicted_rows_.download();
+    image.evicted_stamps = evicted_stamps_.download();
+    image.evicted_before = evicted_before_.download();
+    return image;
   }
   RowCacheHead head() const { return head_.download()[0]; }
   void set_tick(uint32_t tick) {

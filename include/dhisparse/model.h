@@ -16,6 +16,7 @@
 #include "dhisparse/device.h"
 #include "dhisparse/store.h"
 #include "dhisparse/tensor.h"
+#include "kernels/gemm/gemm.h"
 
 namespace dhs {
 
@@ -45,6 +46,18 @@ struct ModelOptions {
   // checkpoint and run their forward passes together.
   Communicator* communicator = nullptr;
   ParallelMode parallel_mode = ParallelMode::kTensor;  // data: the rows differ between ranks
+  // What a draft reads of every forward pass: the outputs of these layers, or the hidden state
+  // behind the final norm.
+  std::vector<int32_t> tapped_layers;
+  bool taps_final_hidden = false;
+};
+
+// What drafts use of the target's weights.
+struct SharedWeights {
+  DType embedding_dtype = DType::kF32;
+  const void* embedding = nullptr;  // device memory: [vocab_size, hidden], dense
+  const PackedMatrix* lm_head = nullptr;
+  GemmPrecision precision = GemmPrecision::kF32;  // of the target's products
 };
 
 // One forward pass. Row i holds token tokens[i] at rows.positions[i] of its sequence. Device
@@ -93,6 +106,11 @@ class TargetModel {
 
   // Device memory: [num_logit_rows, vocab_size].
   virtual TensorView<const float, 2> logits() const = 0;
+
+  // Of the latest forward pass, device memory: [num_rows, tapped layers * hidden], by row the
+  // layers' outputs one after the other; or [num_rows, hidden] behind the final norm.
+  virtual TensorView<const float, 2> taps() const = 0;
+  virtual SharedWeights shared_weights() const = 0;
 };
 
 // What a Hugging Face directory says of itself, without loading weights.

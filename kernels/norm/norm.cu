@@ -1,5 +1,5 @@
-// norm on CUDA: one block per row, grid num_rows, 32 to 256 threads by width, 4 bytes of shared
-// memory per column up to 32 KB.
+// norm on CUDA: one block per row (head_norm: per head of a row), grid num_rows, 32 to 256 threads
+// by width, 4 bytes of shared memory per column up to 32 KB.
 //
 // The sums keep the order of the CPU version, and with it its bits: threads 0 to 15 each own the
 // columns of one remainder modulo 16, then the fixed tree adds them up. All threads stage the row
@@ -79,15 +79,32 @@ __device__ float sum_columns(const float* x, int64_t width, Term term) {
   return result;
 }
 
-__global__ void rms_norm_kernel(RmsNormParams params) {
-  const int64_t width = params.x.sizes[1];
-  const float* x = params.x.row(blockIdx.x);
-  float* out = params.out.row(blockIdx.x);
-  const float squares = sum_columns(x, width, Square{});
-  const float inverse = 1.0f / sqrtf(squares / static_cast<float>(width) + params.eps);
-  for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
-    out[i] = params.weight[i] * (x[i] * inverse);
+struct RmsRow {
+  const float* x;
+  const float* weight;
+  float eps;
+  int64_t width;
+  float* out;
+};
+
+__device__ void rms_norm_row(const RmsRow& row) {
+  const float squares = sum_columns(row.x, row.width, Square{});
+  const float inverse = 1.0f / sqrtf(squares / static_cast<float>(row.width) + row.eps);
+  for (int64_t i = threadIdx.x; i < row.width; i += blockDim.x) {
+    row.out[i] = row.weight[i] * (row.x[i] * inverse);
   }
+}
+
+__global__ void rms_norm_kernel(RmsNormParams params) {
+  rms_norm_row({params.x.row(blockIdx.x), params.weight, params.eps, params.x.sizes[1],
+                params.out.row(blockIdx.x)});
+}
+
+__global__ void head_norm_kernel(HeadNormParams params) {
+  const int64_t token = blockIdx.x / params.x.sizes[1];
+  const int64_t head = blockIdx.x % params.x.sizes[1];
+  rms_norm_row({&params.x(token, head, 0), params.weight, params.eps, params.x.sizes[2],
+                &params.out(token, head, 0)});
 }
 
 __global__ void layer_norm_kernel(LayerNormParams params) {
@@ -107,10 +124,10 @@ __global__ void layer_norm_kernel(LayerNormParams params) {
   }
 }
 
-cuda::Shape shape_of(const TensorView<const float, 2>& x) {
-  const int64_t wanted = (x.sizes[1] / kColumnsPerThread + 31) / 32 * 32;
-  const int64_t padded = (x.sizes[1] + kNumSums - 1) / kNumSums * kNumSums;
-  return {.grid = static_cast<unsigned>(x.sizes[0]),
+cuda::Shape shape_of(int64_t num_rows, int64_t width) {
+  const int64_t wanted = (width / kColumnsPerThread + 31) / 32 * 32;
+  const int64_t padded = (width + kNumSums - 1) / kNumSums * kNumSums;
+  return {.grid = static_cast<unsigned>(num_rows),
           .block = static_cast<unsigned>(std::clamp(wanted, kMinThreads, kMaxThreads)),
           .shared_bytes = std::min(padded, kTileColumns) * static_cast<int64_t>(sizeof(float))};
 }
@@ -118,11 +135,19 @@ cuda::Shape shape_of(const TensorView<const float, 2>& x) {
 }  // namespace
 
 void launch_rms_norm_cuda(const RmsNormParams& params, Stream stream) {
-  cuda::launch("rms_norm", rms_norm_kernel, shape_of(params.x), stream, params);
+  cuda::launch("rms_norm", rms_norm_kernel, shape_of(params.x.sizes[0], params.x.sizes[1]), stream,
+               params);
+}
+
+void launch_head_norm_cuda(const HeadNormParams& params, Stream stream) {
+  const int64_t num_rows = params.x.sizes[0] * params.x.sizes[1];
+  cuda::launch("head_norm", head_norm_kernel, shape_of(num_rows, params.x.sizes[2]), stream,
+               params);
 }
 
 void launch_layer_norm_cuda(const LayerNormParams& params, Stream stream) {
-  cuda::launch("layer_norm", layer_norm_kernel, shape_of(params.x), stream, params);
+  cuda::launch("layer_norm", layer_norm_kernel, shape_of(params.x.sizes[0], params.x.sizes[1]),
+               stream, params);
 }
 
 }  // namespace dhs

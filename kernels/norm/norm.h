@@ -24,6 +24,15 @@ struct RmsNormParams {
 void launch_rms_norm(const RmsNormParams& params, Stream stream);
 void rms_norm_ref(const RmsNormParams& params);
 
+// rms_norm of every head of every token, all with one weight: out may be x.
+struct HeadNormParams {
+  TensorView<const float, 3> x;   // [num_tokens, num_heads, width], last axis contiguous
+  const float* weight = nullptr;  // [width]
+  float eps = 1e-6f;
+  TensorView<float, 3> out;  // [num_tokens, num_heads, width], last axis contiguous
+};
+void launch_head_norm(const HeadNormParams& params, Stream stream);
+
 struct LayerNormParams {
   TensorView<const float, 2> x;
   const float* weight = nullptr;

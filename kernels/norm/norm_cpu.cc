@@ -107,6 +107,23 @@ void launch_rms_norm_cpu(const RmsNormParams& params) {
   });
 }
 
+void launch_head_norm_cpu(const HeadNormParams& params) {
+  const int64_t num_tokens = params.x.sizes[0];
+  const int64_t num_heads = params.x.sizes[1];
+  const int64_t width = params.x.sizes[2];
+  DHS_CHECK(params.out.sizes[0] == num_tokens && params.out.sizes[1] == num_heads &&
+                params.out.sizes[2] == width,
+            "x and out differ in shape");
+  const NormTable& table = norm_table(cpu_isa());
+  parallel_for(num_tokens * num_heads, grain_for(width), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t token = row / num_heads, head = row % num_heads;
+      table.rms_norm(&params.x(token, head, 0), params.weight, params.eps, width,
+                     &params.out(token, head, 0));
+    }
+  });
+}
+
 void launch_layer_norm_cpu(const LayerNormParams& params) {
   check_shapes(params);
   const NormTable& table = norm_table(cpu_isa());
@@ -127,6 +144,7 @@ const NormTable& norm_table(CpuIsa isa) {
 }
 
 DHS_LAUNCHER(launch_rms_norm, RmsNormParams)
+DHS_LAUNCHER(launch_head_norm, HeadNormParams)
 DHS_LAUNCHER(launch_layer_norm, LayerNormParams)
 
 }  // namespace dhs

@@ -44,11 +44,14 @@ class MlaTarget final : public TargetModel {
         device_(device) {}
 
   absl::Status load(const ModelOptions& options) {
+    tapped_layers_ = options.tapped_layers;
+    taps_final_hidden_ = options.taps_final_hidden;
     DHS_ASSIGN_OR_RETURN(TargetWeights weights, load_target_weights(checkpoint_, config_));
     DHS_ASSIGN_OR_RETURN(WeightUploader uploader, WeightUploader::create(device_));
     DHS_ASSIGN_OR_RETURN(ws_, reserve_workspace(device_, own_config_, sharding_, options));
     DHS_RETURN_IF_ERROR(upload_tables(weights, uploader));
-    Packer packer(uploader, choose_precision(options.precision, weights), options.gemm);
+    precision_ = choose_precision(options.precision, weights);
+    Packer packer(uploader, precision_, options.gemm);
     final_norm_ = packer.vector(weights.final_norm);
     for (const LayerWeights& layer : weights.layers) {
       layers_.push_back(pack_layer(layer, config_, sharding_, packer));
@@ -81,11 +84,23 @@ class MlaTarget final : public TargetModel {
       normalize(weights.post_attention_norm, n);
       run_mlp(mlp, weights, static_cast<int>(layer));
       add_to_residual(n);
+      keep_taps(static_cast<int32_t>(layer), n);
       if (taps == nullptr) continue;
       device_.synchronize();
       taps->on_tensor(Tap::kLayerOut, layer, first_rows(ws_.hidden, n));
     }
+    num_rows_ = n;
+    if (taps_final_hidden_) {
+      launch_rms_norm({first_rows(ws_.hidden, n), final_norm_.data(),
+                       static_cast<float>(config_.rms_norm_eps), first_rows(ws_.taps, n)},
+                      device_.stream());
+    }
     project_logits(batch.logit_rows);
+  }
+
+  TensorView<const float, 2> taps() const override { return first_rows(ws_.taps, num_rows_); }
+  SharedWeights shared_weights() const override {
+    return {embedding_dtype_, embedding_.data(), lm_head_.get(), precision_};
   }
 
  private:
@@ -129,6 +144,18 @@ class MlaTarget final : public TargetModel {
     launch_add({first_rows(ws_.sublayer_out, n), first_rows(ws_.hidden, n)}, device_.stream());
   }
 
+  // The residual stream behind `layer`, to its columns where it is tapped.
+  void keep_taps(int32_t layer, int64_t n) {
+    for (size_t i = 0; i < tapped_layers_.size(); ++i) {
+      if (tapped_layers_[i] != layer) continue;
+      const int64_t width = config_.hidden_dim;
+      launch_take_rows({.x = first_rows(ws_.hidden, n),
+                        .rows = {},
+                        .out = slice(ws_.taps, n, static_cast<int64_t>(i) * width, width)},
+                       device_.stream());
+    }
+  }
+
   void project_logits(TensorView<const int32_t, 1> logit_rows) {
     num_logits_ = logit_rows.sizes[0];
     const auto in = first_rows(ws_.logit_in, num_logits_);
@@ -151,6 +178,10 @@ class MlaTarget final : public TargetModel {
   DeviceVector<float> final_norm_;
   PackedMatrixPtr lm_head_;
   Workspace ws_;
+  GemmPrecision precision_ = GemmPrecision::kF32;
+  std::vector<int32_t> tapped_layers_;
+  bool taps_final_hidden_ = false;
+  int64_t num_rows_ = 0;  // of the latest forward pass
   int64_t num_logits_ = 0;
 };
 

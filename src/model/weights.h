@@ -1,43 +1,16 @@
 // weights: the tensors of a target checkpoint, by role, with shapes checked against its config.
-//
-// Matrices stay in the file's mapping, in the dtype they are stored in, and are decoded on demand:
-// a pointer here is valid as long as the Checkpoint it was loaded from. Vectors are decoded copies.
 // Immutable after loading; any number of threads may read.
 #pragma once
 
 #include <absl/status/statusor.h>
 
-#include <cstddef>
-#include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "dhisparse/tensor.h"
-#include "model/checkpoint.h"
 #include "model/target_config.h"
+#include "model/tensor_reader.h"
 
 namespace dhs {
-
-// [rows, columns] row-major, as (out_features, in_features). kF32, kBf16 or kF8E4m3. `data` may be
-// unaligned: decode with the functions below.
-struct WeightMatrix {
-  std::string name;  // of the tensor, for messages
-  DType dtype = DType::kF32;
-  const std::byte* data = nullptr;
-  int64_t rows = 0;
-  int64_t columns = 0;
-  // kF8E4m3 only, else empty: [ceil(rows / kScaleBlock), ceil(columns / kScaleBlock)], row-major.
-  // Element (r, c) is value(r, c) * block_scales[r / kScaleBlock, c / kScaleBlock]: a multiplier,
-  // although checkpoints call it "weight_scale_inv".
-  std::vector<float> block_scales;
-
-  int64_t stored_bytes() const { return rows * columns * dtype_bytes(dtype); }
-  // out: [rows, columns].
-  void to_f32(float* out) const { rows_to_f32(0, rows, out); }
-  // out: [num_rows, columns]. Precondition: the rows lie in [0, rows).
-  void rows_to_f32(int64_t first_row, int64_t num_rows, float* out) const;
-};
 
 struct MlpWeights {
   WeightMatrix gate;  // [intermediate, hidden]

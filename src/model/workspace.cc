@@ -16,6 +16,7 @@ absl::StatusOr<Workspace> reserve_workspace(Device& device, const TargetConfig& 
   const int64_t widest_rows =
       std::max<int64_t>({rows * config.dense_intermediate_dim, pairs * config.moe_intermediate_dim,
                          rows * config.moe_intermediate_dim * config.num_shared_experts});
+  const int64_t num_tapped = options.taps_final_hidden ? 1 : std::ssize(options.tapped_layers);
   const int64_t latent_columns = int64_t{config.num_heads} * config.kv_lora_rank;
   auto lay_out = [&](ArenaCarver& carver) {
     auto take = [&](int64_t r, int64_t columns) {
@@ -46,6 +47,7 @@ absl::StatusOr<Workspace> reserve_workspace(Device& device, const TargetConfig& 
     ws.expert_pairs = carver.take<int32_t>(pairs);
     ws.row_of_pair = carver.take<int32_t>(pairs);
     ws.expert_rows = take(pairs, config.hidden_dim);
+    ws.taps = take(rows, num_tapped * config.hidden_dim);
     ws.logit_in = take(options.max_logit_rows, config.hidden_dim);
     ws.logits = take(options.max_logit_rows, config.vocab_size);
   };

@@ -39,6 +39,7 @@ struct Workspace {
   TensorView<int32_t, 1> expert_pairs;    // [. * experts_per_token] sorted by expert
   TensorView<int32_t, 1> row_of_pair;     // [. * experts_per_token] its inverse
   TensorView<float, 2> expert_rows;  // [. * experts_per_token, hidden] in and out, in that order
+  TensorView<float, 2> taps;         // [., tapped layers * hidden]; empty without a draft
   TensorView<float, 2> logit_in;     // [max_logit_rows, hidden]
   TensorView<float, 2> logits;       // [max_logit_rows, vocab]
 };

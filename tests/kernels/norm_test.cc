@@ -147,6 +147,23 @@ TEST(RmsNorm, keeps_zero_rows_at_zero_and_works_in_place_on_strided_rows) {
   EXPECT_EQ(got[kStride], 0.0f);
 }
 
+TEST(HeadNorm, gives_every_head_the_bits_of_a_row_of_its_own) {
+  constexpr int64_t kTokens = 3, kHeads = 5, kWidth = 24, kStride = kHeads * kWidth + 7;
+  const auto before = random_floats(kTokens * kStride, 5), weight = random_floats(kWidth, 6);
+  const test::DeviceArray<float> x(before), device_weight(weight);
+  const TensorView<float, 3> heads{x.data(), {kTokens, kHeads, kWidth}, {kStride, kWidth, 1}};
+  launch_head_norm({heads, device_weight.data(), 1e-6f, heads}, test::stream());
+  const auto got = x.download();
+  auto want = before;
+  for (int64_t token = 0; token < kTokens; ++token) {
+    for (int64_t head = 0; head < kHeads; ++head) {
+      float* row = &want[token * kStride + head * kWidth];
+      norm_table(CpuIsa::kBase).rms_norm(row, weight.data(), 1e-6f, kWidth, row);
+    }
+  }
+  EXPECT_EQ(got, want);
+}
+
 TEST(Norm, accepts_zero_rows) {
   const test::DeviceArray<float> value(1, -1.0f);
   launch_rms_norm({.x = view<const float>(value.data(), 0, 1),

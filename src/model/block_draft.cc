@@ -1,0 +1,90 @@
+#include "model/block_draft.h"
+
+#include <utility>
+
+#include "model/checkpoint.h"
+#include "model/draft_backbone.h"
+#include "model/proposal_head.h"
+
+namespace dhs {
+namespace {
+
+ProposalKind kind_of(BlockDraftFamily family) {
+  switch (family) {
+    case BlockDraftFamily::kDflash:
+      return ProposalKind::kChosen;
+    case BlockDraftFamily::kDflash2:
+      return ProposalKind::kCandidates;
+    case BlockDraftFamily::kDspark:
+      return ProposalKind::kDense;
+  }
+  return ProposalKind::kChosen;
+}
+
+class BlockDraft final : public DraftModel {
+ public:
+  BlockDraft(BlockDraftConfig config, const TargetModel& target, Device& device)
+      : config_(std::move(config)), target_(target), device_(device), backbone_(config_, device) {}
+
+  absl::Status load(const Checkpoint& checkpoint, const Checkpoint& target,
+                    const DraftOptions& options) {
+    DHS_ASSIGN_OR_RETURN(const BlockDraftWeights weights,
+                         load_block_draft_weights(checkpoint, config_, target));
+    description_ = describe(config_, options.page_dtype);
+    const SharedWeights shared = target_.shared_weights();
+    DHS_ASSIGN_OR_RETURN(WeightUploader uploader, WeightUploader::create(device_));
+    DHS_RETURN_IF_ERROR(backbone_.load(weights, shared, uploader, options));
+    DHS_ASSIGN_OR_RETURN(head_, make_proposal_head({config_, weights, shared, options}, uploader));
+    return absl::OkStatus();
+  }
+
+  const DraftDescription& description() const override { return description_; }
+
+  void append(const DraftStep& step, KvStore& kv) override {
+    backbone_.append(target_.taps(), step.batch.rows.positions, kv);
+  }
+
+  void propose(const DraftBlocks& blocks, KvStore& kv, const Proposals& out) override {
+    head_->propose(backbone_.run(blocks, kv), blocks, out);
+  }
+
+ private:
+  const BlockDraftConfig config_;
+  const TargetModel& target_;
+  Device& device_;
+  DraftDescription description_;
+  DraftBackbone backbone_;
+  std::unique_ptr<ProposalHead> head_;
+};
+
+}  // namespace
+
+DraftDescription describe(const BlockDraftConfig& config, DType page_dtype) {
+  DraftDescription description;
+  description.family = block_draft_family_name(config.family);
+  description.num_proposals = config.num_proposals();
+  description.kind = kind_of(config.family);
+  description.num_candidates = config.selector_top_k;
+  description.has_confidence = config.family == BlockDraftFamily::kDflash2 || config.has_confidence;
+  description.target_layers.assign(config.target_layers.begin(), config.target_layers.end());
+  description.page = {.dtype = page_dtype,
+                      .num_layers = config.num_layers,
+                      .num_kv_heads = config.num_kv_heads,
+                      .head_dim = config.head_dim};
+  description.context_window = config.context_window();
+  return description;
+}
+
+absl::StatusOr<std::unique_ptr<DraftModel>> load_block_draft(const std::string& directory,
+                                                             const std::string& target_directory,
+                                                             TargetModel& target, Device& device,
+                                                             const DraftOptions& options) {
+  DHS_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
+  DHS_ASSIGN_OR_RETURN(const Checkpoint target_checkpoint, Checkpoint::open(target_directory));
+  DHS_ASSIGN_OR_RETURN(BlockDraftConfig config, parse_block_draft_config(checkpoint.config_json()));
+  auto draft = std::make_unique<BlockDraft>(std::move(config), target, device);
+  DHS_RETURN_IF_ERROR(draft->load(checkpoint, target_checkpoint, options));
+  return draft;
+}
+
+}  // namespace dhs

@@ -1,0 +1,23 @@
+// block_draft: DFlash, DFlash2 and DSpark: the backbone, and a head that proposes from its rows.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+
+#include "dhisparse/draft.h"
+#include "model/block_draft_config.h"
+
+namespace dhs {
+
+// page_dtype: of the draft's pages.
+DraftDescription describe(const BlockDraftConfig& config, DType page_dtype);
+
+// config: checked against the target.
+absl::StatusOr<std::unique_ptr<DraftModel>> load_block_draft(const std::string& directory,
+                                                             const std::string& target_directory,
+                                                             TargetModel& target, Device& device,
+                                                             const DraftOptions& options);
+
+}  // namespace dhs

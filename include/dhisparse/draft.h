@@ -20,7 +20,7 @@
 #include "dhisparse/model.h"
 #include "dhisparse/store.h"
 #include "kernels/candidate_walk/candidate_walk.h"
-#include "kernels/draft_attention/draft_page.h"
+#include "kernels/draft_attention/draft_attention.h"
 
 namespace dhs {
 
@@ -33,7 +33,7 @@ enum class ProposalKind {
 
 struct DraftDescription {
   std::string family;
-  int32_t num_proposals = 0;  // of a block
+  int32_t num_proposals = 0;  // of a block, at most
   ProposalKind kind = ProposalKind::kChosen;
   int32_t num_candidates = 0;          // kCandidates
   bool has_confidence = false;         // otherwise it is to be learned from what is accepted
@@ -61,6 +61,7 @@ struct DraftBlocks {
   TensorView<ProposalSampling, 1> sampling;        // [num_blocks]; positions are filled in here
   std::span<const int32_t> host_sequence_of_block;
   std::span<const int32_t> host_most_positions;  // that an anchor can have, by block
+  int32_t num_wanted = 0;  // proposals of a block; a draft that makes all at once makes all
   int64_t num_blocks() const { return anchors.sizes[0]; }
 };
 
@@ -76,14 +77,15 @@ struct DraftOptions {
   int64_t max_query_rows = 0;  // of one forward
   int64_t max_blocks = 0;      // of one step
   int64_t max_context = 0;
-  DType page_dtype = DType::kBf16;  // of the draft's pages: kBf16 or kF32
+  DType page_dtype = DType::kBf16;       // of the draft's pages: kBf16 or kF32
+  Communicator* communicator = nullptr;  // as the target's: ranks that share requests
   // By proposal: divides the logit of its confidence; shorter: 1 for the others.
   std::vector<float> confidence_temperatures;
 };
 
-class DraftModel {
+class Draft {
  public:
-  virtual ~DraftModel() = default;
+  virtual ~Draft() = default;
 
   virtual const DraftDescription& description() const = 0;
 
@@ -104,9 +106,9 @@ absl::StatusOr<DraftDescription> describe_draft(const DraftConfig& config,
                                                 DType page_dtype);
 
 // `target` must have been loaded for this draft's taps, and outlive it.
-absl::StatusOr<std::unique_ptr<DraftModel>> load_draft_model(const DraftConfig& config,
-                                                             const std::string& target_directory,
-                                                             TargetModel& target, Device& device,
-                                                             const DraftOptions& options);
+absl::StatusOr<std::unique_ptr<Draft>> load_draft(const DraftConfig& config,
+                                                  const std::string& target_directory,
+                                                  TargetModel& target, Device& device,
+                                                  const DraftOptions& options);
 
 }  // namespace dhs

@@ -5,9 +5,9 @@
 //                    and seed, from the drafts' stream; temperatures[i] = sampling[i].temperature
 //   keep_draws       out[i] = drawn[i]
 //   shift_positions  out[i] = positions[i] + offset, -1 where positions[i] is negative
-//   anchor_rows      row_before_anchor[d] = logit_rows[first_row[d] + num_accepted[d]], the row that
-//                    the anchor of draw d follows, and next_tokens of it = newest[d]; draws whose
-//                    logit row is negative (padding) get -1
+//   anchor_rows      row_before_anchor[d] = logit_rows[first_row[d] + num_accepted[d]], the row
+//                    that the anchor of draw d follows, and next_tokens of it = newest[d]; draws
+//                    whose logit row is negative (padding) get -1
 //
 // A negative anchor position is padding: its draw is one that nobody reads. Some bytes per row.
 #pragma once

@@ -204,11 +204,16 @@ void run_attention(const AttentionContext& context, const PackedLayer& weights, 
   const TargetConfig& config = context.config;
   const int64_t n = context.rows.num_rows();
   const Columns columns(config);
+  const bool is_given = context.given_selection.data != nullptr;
   project(context, weights, layer);
-  if (weights.has_indexer) prepare_indexer(context, weights, layer);
+  if (weights.has_indexer && !is_given) prepare_indexer(context, weights, layer);
   context.kv.append_rows(layer, slice(context.ws.down, n, columns.kv_latent, config.kv_lora_rank),
                          slice(context.ws.down, n, columns.kv_rope, config.qk_rope_dim));
-  if (weights.has_indexer) select_rows(context, layer);
+  if (is_given) {
+    context.kv.select(index_group_of_layer(config, layer), context.given_selection);
+  } else if (weights.has_indexer) {
+    select_rows(context, layer);
+  }
   attend(context, weights, layer);
 }
 

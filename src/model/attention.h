@@ -17,6 +17,9 @@ struct AttentionContext {
   Device& device;
   TapObserver* taps;      // may be null
   Communicator* summing;  // of the ranks that have the other heads; may be null
+  // [num_rows, top_k] positions: what layers with an indexer attend to instead of what it selects.
+  // Null data: none is given.
+  TensorView<const int32_t, 2> given_selection = {};
   Stream stream() const { return device.stream(); }
 };
 

@@ -21,7 +21,7 @@ ProposalKind kind_of(BlockDraftFamily family) {
   return ProposalKind::kChosen;
 }
 
-class BlockDraft final : public DraftModel {
+class BlockDraft final : public Draft {
  public:
   BlockDraft(BlockDraftConfig config, const TargetModel& target, Device& device)
       : config_(std::move(config)), target_(target), device_(device), backbone_(config_, device) {}
@@ -75,10 +75,10 @@ DraftDescription describe(const BlockDraftConfig& config, DType page_dtype) {
   return description;
 }
 
-absl::StatusOr<std::unique_ptr<DraftModel>> load_block_draft(const std::string& directory,
-                                                             const std::string& target_directory,
-                                                             TargetModel& target, Device& device,
-                                                             const DraftOptions& options) {
+absl::StatusOr<std::unique_ptr<Draft>> load_block_draft(const std::string& directory,
+                                                        const std::string& target_directory,
+                                                        TargetModel& target, Device& device,
+                                                        const DraftOptions& options) {
   DHS_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
   DHS_ASSIGN_OR_RETURN(const Checkpoint target_checkpoint, Checkpoint::open(target_directory));
   DHS_ASSIGN_OR_RETURN(BlockDraftConfig config, parse_block_draft_config(checkpoint.config_json()));

@@ -15,9 +15,9 @@ namespace dhs {
 DraftDescription describe(const BlockDraftConfig& config, DType page_dtype);
 
 // config: checked against the target.
-absl::StatusOr<std::unique_ptr<DraftModel>> load_block_draft(const std::string& directory,
-                                                             const std::string& target_directory,
-                                                             TargetModel& target, Device& device,
-                                                             const DraftOptions& options);
+absl::StatusOr<std::unique_ptr<Draft>> load_block_draft(const std::string& directory,
+                                                        const std::string& target_directory,
+                                                        TargetModel& target, Device& device,
+                                                        const DraftOptions& options);
 
 }  // namespace dhs

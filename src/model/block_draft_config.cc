@@ -207,8 +207,9 @@ void BlockDraftConfigParser::read_block() {
     return;
   }
   config_.proposes_from_anchor = root_.flag("sample_from_anchor", true);
-  // The published number counts proposals; without the anchor's, its row comes on top.
-  if (!config_.proposes_from_anchor) ++config_.block_rows;
+  if (!config_.proposes_from_anchor && config_.block_rows < 2) {
+    root_.error("block_size", config_.block_rows, " leaves no row that proposes");
+  }
 }
 
 void BlockDraftConfigParser::read_target_layers() {

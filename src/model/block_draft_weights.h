@@ -57,8 +57,8 @@ struct BlockDraftWeights {
   std::optional<ConfidenceWeights> confidence;
 };
 
-// Copies of the target's embedding and head are accepted where they are the target's, byte for byte.
-// INVALID_ARGUMENT as load_target_weights.
+// Copies of the target's embedding and head are accepted where they are the target's, byte for
+// byte. INVALID_ARGUMENT as load_target_weights.
 absl::StatusOr<BlockDraftWeights> load_block_draft_weights(const Checkpoint& checkpoint,
                                                            const BlockDraftConfig& config,
                                                            const Checkpoint& target);

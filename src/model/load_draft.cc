@@ -36,10 +36,10 @@ absl::StatusOr<DraftDescription> describe_draft(const DraftConfig& config,
   return describe(draft, page_dtype);
 }
 
-absl::StatusOr<std::unique_ptr<DraftModel>> load_draft_model(const DraftConfig& config,
-                                                             const std::string& target_directory,
-                                                             TargetModel& target, Device& device,
-                                                             const DraftOptions& options) {
+absl::StatusOr<std::unique_ptr<Draft>> load_draft(const DraftConfig& config,
+                                                  const std::string& target_directory,
+                                                  TargetModel& target, Device& device,
+                                                  const DraftOptions& options) {
   if (config.kind == DraftKind::kMtp) {
     return load_mtp_draft(config.path, target_directory, target, device, options);
   }

@@ -45,9 +45,7 @@ constexpr const char* kHarmlessKeys[] = {
     // How other programs run the model: caching, and how work is spread over processes.
     "use_cache", "pretraining_tp", "ep_size",
     // The tokenizer's business; the end of a sequence is consumed below.
-    "bos_token_id", "pad_token_id",
-    // Drafting with the MTP layer only.
-    "index_share_for_mtp_iteration"};
+    "bos_token_id", "pad_token_id"};
 
 class TargetConfigParser {
  public:
@@ -231,6 +229,7 @@ void TargetConfigParser::read_indexer() {
     reader_.error("index_head_dim", config_.index_dim, " is below qk_rope_head_dim ",
                   config_.qk_rope_dim, ", which rope turns of it");
   }
+  config_.mtp_shares_selection = reader_.flag("index_share_for_mtp_iteration", false);
   config_.index_groups = read_index_groups(reader_, config_.num_layers);
 }
 

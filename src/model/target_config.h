@@ -68,6 +68,7 @@ struct TargetConfig {
   int index_dim = 0;
   int index_top_k = 0;
   bool indexer_rope_interleaved = false;  // false: half-split pairs
+  bool mtp_shares_selection = false;      // of the MTP layer's first iteration, in the later ones
   std::vector<IndexGroup> index_groups;  // ascending, without gaps, covers every layer of the trunk
 
   // MLP.

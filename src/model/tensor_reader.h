@@ -1,5 +1,5 @@
-// tensor_reader: the tensors of a checkpoint, taken out by name, with shapes checked against what its
-// config asks for.
+// tensor_reader: the tensors of a checkpoint, taken out by name, with shapes checked against what
+// its config asks for.
 //
 // Matrices stay in the file's mapping, in the dtype they are stored in, and are decoded on demand:
 // a pointer here is valid as long as the Checkpoint it was loaded from. Vectors are decoded copies.

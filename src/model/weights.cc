@@ -35,8 +35,12 @@ class WeightLoader {
       : reader_(checkpoint, config.quantization), config_(config) {}
 
   absl::StatusOr<TargetWeights> load();
+  absl::StatusOr<MtpWeights> load_mtp(const Checkpoint& target);
 
  private:
+  // Whether the tensor holds the same bytes as the target's `original`, or the embedding where the
+  // target has none of that name.
+  bool is_copy(const std::string& name, const Checkpoint& target, const char* original) const;
   LayerWeights load_layer(int layer);
   IndexerWeights load_indexer(const std::string& prefix);
   MoeWeights load_moe(const std::string& prefix);
@@ -190,7 +194,52 @@ std::string WeightLoader::why_unexpected(std::string_view name) const {
   return "unexpected tensor; config.json describes no use for it";
 }
 
+bool WeightLoader::is_copy(const std::string& name, const Checkpoint& target,
+                           const char* original) const {
+  const auto copy = reader_.checkpoint().find(name);
+  auto source = target.find(original);
+  if (!source.has_value()) source = target.find("model.embed_tokens.weight");  // tied
+  return copy.has_value() && source.has_value() && copy->dtype == source->dtype &&
+         copy->bytes == source->bytes && std::memcmp(copy->data, source->data, copy->bytes) == 0;
+}
+
+absl::StatusOr<MtpWeights> WeightLoader::load_mtp(const Checkpoint& target) {
+  const int layer = config_.num_layers - 1;
+  const int64_t hidden = config_.hidden_dim;
+  const std::string prefix = absl::StrCat(to_absl(kLayerPrefix), layer, ".");
+  MtpWeights weights;
+  weights.embedding_norm = vector(prefix + "enorm.weight", hidden);
+  weights.hidden_norm = vector(prefix + "hnorm.weight", hidden);
+  weights.projection = matrix(prefix + "eh_proj.weight", hidden, 2 * hidden);
+  weights.layer = load_layer(layer);
+  weights.final_norm = vector(prefix + "shared_head.norm.weight", hidden);
+  const std::string head = prefix + "shared_head.head.weight";
+  if (reader_.has(head) && !is_copy(head, target, "lm_head.weight")) {
+    weights.head = matrix(head, config_.vocab_size, hidden);
+  }
+  reader_.mark_used(head);
+  const std::string embedding = prefix + "embed_tokens.weight";
+  if (reader_.has(embedding) && !is_copy(embedding, target, "model.embed_tokens.weight")) {
+    reader_.error(embedding,
+                  "differs from the target's embedding; an MTP layer with one of its "
+                  "own is not supported");
+  }
+  reader_.mark_used(embedding);
+  for (std::string_view name : reader_.unused()) {
+    const std::optional<int> other = layer_of_tensor(name);
+    if (other != layer) continue;
+    reader_.error(to_absl(name), "unexpected tensor of the MTP layer");
+  }
+  DHS_RETURN_IF_ERROR(reader_.status());
+  return weights;
+}
+
 }  // namespace
+
+absl::StatusOr<MtpWeights> load_mtp_weights(const Checkpoint& checkpoint,
+                                            const TargetConfig& config, const Checkpoint& target) {
+  return WeightLoader(checkpoint, config).load_mtp(target);
+}
 
 absl::StatusOr<TargetWeights> load_target_weights(const Checkpoint& checkpoint,
                                                   const TargetConfig& config) {

@@ -55,10 +55,26 @@ struct TargetWeights {
   WeightMatrix lm_head;           // [vocab, hidden]; the embedding when they are tied
 };
 
+// The multi-token prediction layer behind the trunk.
+struct MtpWeights {
+  std::vector<float> embedding_norm;  // enorm: [hidden]
+  std::vector<float> hidden_norm;     // hnorm: [hidden]
+  WeightMatrix projection;            // eh_proj: [hidden, 2 * hidden], of [embedding; hidden]
+  LayerWeights layer;
+  std::vector<float> final_norm;     // shared_head.norm: [hidden]
+  std::optional<WeightMatrix> head;  // shared_head.head: [vocab, hidden], where it is not lm_head
+};
+
 // INVALID_ARGUMENT lists every tensor (up to a limit) that is missing, has a wrong shape or dtype,
 // holds a scale or vector element that is not finite, or has no known use. MTP layers and stored
 // rope frequencies are skipped.
 absl::StatusOr<TargetWeights> load_target_weights(const Checkpoint& checkpoint,
                                                   const TargetConfig& config);
+
+// config: the target's with the MTP layer as one layer more (with_mtp_layer). `target` has the
+// embedding and the head that copies are compared with; it may be `checkpoint`. Tensors of the
+// trunk are skipped.
+absl::StatusOr<MtpWeights> load_mtp_weights(const Checkpoint& checkpoint,
+                                            const TargetConfig& config, const Checkpoint& target);
 
 }  // namespace dhs

@@ -17,33 +17,12 @@
 
 #include "dhisparse/config.h"
 #include "dhisparse/device.h"
+#include "dhisparse/draft_description.h"
 #include "dhisparse/model.h"
 #include "dhisparse/store.h"
 #include "kernels/candidate_walk/candidate_walk.h"
-#include "kernels/draft_attention/draft_attention.h"
 
 namespace dhs {
-
-// How a draft's tokens come about, and with that what verification needs of each.
-enum class ProposalKind {
-  kChosen,      // the likeliest: no distribution
-  kCandidates,  // drawn from a few candidates
-  kDense,       // drawn from the whole vocabulary
-};
-
-struct DraftDescription {
-  std::string family;
-  int32_t num_proposals = 0;  // of a block, at most
-  ProposalKind kind = ProposalKind::kChosen;
-  int32_t num_candidates = 0;          // kCandidates
-  bool has_confidence = false;         // otherwise it is to be learned from what is accepted
-  std::vector<int32_t> target_layers;  // whose outputs are its taps, in order
-  bool taps_final_hidden = false;      // its tap is the hidden state behind the target's final norm
-  DraftPageLayout page;                // num_layers 0: it keeps no pages
-  int64_t context_window = 0;          // tokens of context that a block needs; 0: all
-  // Index groups of its own, behind the target's, that the store keeps for it.
-  std::vector<int32_t> layers_per_group;
-};
 
 // What the target has computed and committed. Device memory.
 struct DraftStep {
@@ -97,13 +76,6 @@ class Draft {
   // tokens, its sampling and the taps only: not on the other blocks.
   virtual void propose(const DraftBlocks& blocks, KvStore& kv, const Proposals& out) = 0;
 };
-
-// What the draft's checkpoint says of itself, checked against the target's. `config.kind` must be
-// one that has a model. INVALID_ARGUMENT when it was made for another target, or is of another
-// kind than the configuration says.
-absl::StatusOr<DraftDescription> describe_draft(const DraftConfig& config,
-                                                const std::string& target_directory,
-                                                DType page_dtype);
 
 // `target` must have been loaded for this draft's taps, and outlive it.
 absl::StatusOr<std::unique_ptr<Draft>> load_draft(const DraftConfig& config,

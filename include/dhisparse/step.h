@@ -23,11 +23,13 @@ struct SequenceWork {  // one sequence's query rows in this step
   Position first_position = 0;             // of tokens[0]
   const SequenceMemory* memory = nullptr;  // covers every position up to the last row
   int64_t num_prompt_tokens = 0;           // of tokens; the others were generated
+  TokenId next_token = 0;                  // behind `tokens`, unless that is what is drawn
   bool wants_token = false;                // false for a chunk that is not the prompt's last
   int32_t num_tokens_to_draft = 0;         // to propose for the step after, at most
   const SamplingParams* sampling = nullptr;
   uint64_t seed = 0;
-  std::span<const TokenId> masked_tokens;  // that may not be drawn
+  std::span<const TokenId> masked_tokens;  // that its first draws may not draw
+  int32_t num_masked_draws = 0;            // of the draws of its verify rows
 };
 
 struct RankPlan {                           // one rank's part of a step
@@ -52,6 +54,8 @@ struct SequenceResult {  // one per SequenceWork, in its order, rank by rank
   // Empty unless wants_token; then the drafts that were accepted and one token more.
   std::vector<TokenOutput> tokens;
   std::vector<TokenId> proposed;  // drafts to follow the last of them
+  // By proposed: that it is accepted if those before it are; empty: not known.
+  std::vector<float> confidence;
   int64_t rows_selected = 0;
   int64_t rows_fetched = 0;
 };

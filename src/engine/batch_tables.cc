@@ -19,12 +19,18 @@ absl::StatusOr<BatchTables> BatchTables::create(Device& device, const BatchLimit
   const int64_t upload_bytes = tables.inputs_.bytes() + (2 * limits.max_sequences + 16) * kRounding;
   DHS_ASSIGN_OR_RETURN(tables.uploader_, Uploader::create(device, upload_bytes));
   tables.version_of_row_.resize(limits.max_sequences);
-  for (auto* rows :
-       {&tables.tokens_, &tables.positions_, &tables.sequence_of_row_, &tables.draw_of_row_}) {
+  for (auto* rows : {&tables.tokens_, &tables.positions_, &tables.sequence_of_row_,
+                     &tables.draw_of_row_, &tables.next_tokens_}) {
     rows->reserve(limits.max_rows);
   }
-  tables.logit_rows_.reserve(limits.max_sequences);
-  tables.row_sampling_.reserve(limits.max_sequences);
+  tables.logit_rows_.reserve(limits.max_logit_rows);
+  tables.drafts_.reserve(limits.max_logit_rows);
+  tables.row_sampling_.reserve(limits.max_logit_rows);
+  for (auto* draws : {&tables.first_row_, &tables.position_of_draw_, &tables.sequence_of_draw_,
+                      &tables.most_positions_}) {
+    draws->reserve(limits.max_sequences + 1);
+  }
+  tables.proposal_sampling_.reserve(limits.max_sequences);
   tables.masked_tokens_.reserve(limits.max_sequences * limits.max_masked);
   tables.block_row_.resize(limits.max_num_blocks);
   return tables;
@@ -39,8 +45,14 @@ void BatchTables::lay_out_inputs(ArenaCarver& carver) {
   device_.positions = carver.take<int32_t>(limits_.max_rows);
   device_.sequence_of_row = carver.take<int32_t>(limits_.max_rows);
   device_.draw_of_row = carver.take<int32_t>(limits_.max_rows);
-  device_.logit_rows = carver.take<int32_t>(limits_.max_sequences);
-  device_.row_sampling = carver.take<RowSampling>(limits_.max_sequences);
+  device_.next_tokens = carver.take<int32_t>(limits_.max_rows);
+  device_.logit_rows = carver.take<int32_t>(limits_.max_logit_rows);
+  device_.drafts = carver.take<int32_t>(limits_.max_logit_rows);
+  device_.row_sampling = carver.take<RowSampling>(limits_.max_logit_rows);
+  device_.first_row = carver.take<int32_t>(limits_.max_sequences + 1);
+  device_.position_of_draw = carver.take<int32_t>(limits_.max_sequences);
+  device_.sequence_of_draw = carver.take<int32_t>(limits_.max_sequences);
+  device_.proposal_sampling = carver.take<ProposalSampling>(limits_.max_sequences);
   device_.masked_tokens = carver.take<int32_t>(limits_.max_sequences * limits_.max_masked);
   device_.block_table = take_blocks();
   device_.item_table = take_blocks();
@@ -48,36 +60,66 @@ void BatchTables::lay_out_inputs(ArenaCarver& carver) {
 
 void BatchTables::lay_out_results(ArenaCarver& carver) {
   const int64_t draws = limits_.max_sequences;
-  const int64_t top = draws * limits_.max_logprobs;
-  device_.drawn = carver.take<int32_t>(draws);
-  device_.logprobs = carver.take<float>(draws);
-  device_.top_tokens = view(carver.take<int32_t>(top).data, draws, limits_.max_logprobs);
-  device_.top_logprobs = view(carver.take<float>(top).data, draws, limits_.max_logprobs);
+  const int64_t rows = limits_.max_logit_rows;
+  const int64_t top = rows * limits_.max_logprobs;
+  device_.newest = carver.take<int32_t>(draws);
+  device_.newest_position = carver.take<int32_t>(draws);
+  device_.num_accepted = carver.take<int32_t>(draws);
+  device_.row_before_anchor = carver.take<int32_t>(draws);
+  device_.drawn = carver.take<int32_t>(rows);
+  device_.logprobs = carver.take<float>(rows);
+  device_.top_tokens = view(carver.take<int32_t>(top).data, rows, limits_.max_logprobs);
+  device_.top_logprobs = view(carver.take<float>(top).data, rows, limits_.max_logprobs);
 }
 
 // ---- A step's inputs ----------------------------------------------------------------------------
 
-void BatchTables::lay_out(const RankPlan& plan, int64_t num_rows) {
+void BatchTables::lay_out(const RankPlan& plan, int64_t num_rows, const DrawnFromOf& drawn_from) {
   uploader_.begin_step();
-  for (auto* table :
-       {&tokens_, &positions_, &sequence_of_row_, &draw_of_row_, &logit_rows_, &masked_tokens_}) {
+  for (auto* table : {&tokens_, &positions_, &sequence_of_row_, &draw_of_row_, &next_tokens_,
+                      &logit_rows_, &drafts_, &first_row_, &position_of_draw_, &sequence_of_draw_,
+                      &most_positions_, &masked_tokens_}) {
     table->clear();
   }
   row_sampling_.clear();
+  proposal_sampling_.clear();
+  num_wanted_ = 0;
   for (const SequenceWork& work : plan.work) {
     upload_blocks(*work.memory);
     add_rows(work);
-    if (work.wants_token) add_draw(work);
+    if (work.wants_token) {
+      add_draw(work, work.num_draft_tokens > 0 ? drawn_from(work) : DrawnFrom{});
+    }
+    num_wanted_ = std::max(num_wanted_, work.num_tokens_to_draft);
   }
+  add_padding(num_rows);
+  first_row_.push_back(static_cast<int32_t>(logit_rows_.size()));
+  upload_tables();
+}
+
+// Rows at no position, each with a draw that nobody reads.
+void BatchTables::add_padding(int64_t num_rows) {
   const int64_t num_padding = num_rows - std::ssize(positions_);
   DHS_CHECK(num_padding >= 0 && num_rows <= limits_.max_rows, "step of ", positions_.size(),
             " rows laid out as ", num_rows, ", limit ", limits_.max_rows);
   tokens_.insert(tokens_.end(), num_padding, 0);
+  next_tokens_.insert(next_tokens_.end(), num_padding, 0);
   positions_.insert(positions_.end(), num_padding, -1);
   sequence_of_row_.insert(sequence_of_row_.end(), num_padding, 0);
   draw_of_row_.insert(draw_of_row_.end(), num_padding, -1);
-  logit_rows_.insert(logit_rows_.end(), num_padding, -1);
+  for (int64_t i = 0; i < num_padding; ++i) {
+    first_row_.push_back(static_cast<int32_t>(logit_rows_.size()));
+    logit_rows_.push_back(-1);
+  }
+  drafts_.insert(drafts_.end(), num_padding, -1);
   row_sampling_.insert(row_sampling_.end(), num_padding, RowSampling{});
+  position_of_draw_.insert(position_of_draw_.end(), num_padding, -1);
+  most_positions_.insert(most_positions_.end(), num_padding, -1);
+  sequence_of_draw_.insert(sequence_of_draw_.end(), num_padding, 0);
+  proposal_sampling_.insert(proposal_sampling_.end(), num_padding, ProposalSampling{});
+}
+
+void BatchTables::upload_tables() {
   const Stream stream = device_handle_->stream();
   auto upload = [&](const auto& table, auto* to) {
     uploader_.upload(std::span(table), to, stream);
@@ -86,8 +128,14 @@ void BatchTables::lay_out(const RankPlan& plan, int64_t num_rows) {
   upload(positions_, device_.positions.data);
   upload(sequence_of_row_, device_.sequence_of_row.data);
   upload(draw_of_row_, device_.draw_of_row.data);
+  upload(next_tokens_, device_.next_tokens.data);
   upload(logit_rows_, device_.logit_rows.data);
+  upload(drafts_, device_.drafts.data);
   upload(row_sampling_, device_.row_sampling.data);
+  upload(first_row_, device_.first_row.data);
+  upload(position_of_draw_, device_.position_of_draw.data);
+  upload(sequence_of_draw_, device_.sequence_of_draw.data);
+  upload(proposal_sampling_, device_.proposal_sampling.data);
   upload(masked_tokens_, device_.masked_tokens.data);
 }
 
@@ -97,30 +145,55 @@ void BatchTables::add_rows(const SequenceWork& work) {
     positions_.push_back(work.first_position + static_cast<int32_t>(i));
     sequence_of_row_.push_back(work.memory->index());
     draw_of_row_.push_back(-1);
+    next_tokens_.push_back(i + 1 < work.tokens.size() ? work.tokens[i + 1] : work.next_token);
   }
   if (work.previous_draw.has_value()) draw_of_row_.back() = *work.previous_draw;
 }
 
-void BatchTables::add_draw(const SequenceWork& work) {
-  DHS_CHECK(std::ssize(logit_rows_) < limits_.max_sequences &&
+// A draw has a row for each draft that it verifies, and one for the token behind them.
+void BatchTables::add_draw(const SequenceWork& work, const DrawnFrom& drawn_from) {
+  const int64_t num_rows = 1 + int64_t{work.num_draft_tokens};
+  DHS_CHECK(std::ssize(position_of_draw_) < limits_.max_sequences &&
+                std::ssize(logit_rows_) + num_rows <= limits_.max_logit_rows &&
                 std::ssize(work.masked_tokens) <= limits_.max_masked,
-            "more than ", limits_.max_sequences, " draws, or ", work.masked_tokens.size(),
-            " masked tokens");
+            "more than ", limits_.max_sequences, " draws or ", limits_.max_logit_rows,
+            " rows of them, or ", work.masked_tokens.size(), " masked tokens");
   const SamplingParams& sampling = *work.sampling;
   const auto first_masked = std::ssize(masked_tokens_);
   masked_tokens_.insert(masked_tokens_.end(), work.masked_tokens.begin(), work.masked_tokens.end());
-  logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
-  row_sampling_.push_back(
-      {.temperature = sampling.temperature,
-       .top_p = sampling.top_p,
-       .min_p = sampling.min_p,
-       .top_k = sampling.top_k,
-       .seed = work.seed,
-       .sequence_idx = 0,
-       .position = static_cast<uint32_t>(work.first_position + work.tokens.size()),
-       .num_logprobs = sampling.num_top_logprobs,
-       .masked_tokens = device_.masked_tokens.data + first_masked,
-       .num_masked_tokens = static_cast<int32_t>(work.masked_tokens.size())});
+  const auto first_of_work = static_cast<int64_t>(work.tokens.size()) - num_rows;
+  first_row_.push_back(static_cast<int32_t>(logit_rows_.size()));
+  const auto position = static_cast<int32_t>(work.first_position + first_of_work + 1);
+  position_of_draw_.push_back(position);
+  most_positions_.push_back(position + work.num_draft_tokens);
+  sequence_of_draw_.push_back(work.memory->index());
+  proposal_sampling_.push_back({.temperature = sampling.temperature, .seed = work.seed});
+  for (int64_t i = 0; i < num_rows; ++i) {
+    const bool verifies = i + 1 < num_rows;
+    RowSampling row{.temperature = sampling.temperature,
+                    .top_p = sampling.top_p,
+                    .min_p = sampling.min_p,
+                    .top_k = sampling.top_k,
+                    .seed = work.seed,
+                    .sequence_idx = 0,
+                    .position = static_cast<uint32_t>(position + i),
+                    .num_logprobs = sampling.num_top_logprobs};
+    if (i < work.num_masked_draws) {
+      row.masked_tokens = device_.masked_tokens.data + first_masked;
+      row.num_masked_tokens = static_cast<int32_t>(work.masked_tokens.size());
+    }
+    if (verifies) {
+      row.draft_token = work.tokens[first_of_work + i + 1];
+      row.num_proposed = drawn_from.num_proposed;
+      if (drawn_from.tokens != nullptr) {
+        row.proposed_tokens = drawn_from.tokens + i * drawn_from.stride;
+      }
+      row.proposed_probabilities = drawn_from.probabilities + i * drawn_from.stride;
+    }
+    logit_rows_.push_back(static_cast<int32_t>(std::ssize(tokens_) - num_rows + i));
+    drafts_.push_back(row.draft_token);
+    row_sampling_.push_back(row);
+  }
 }
 
 void BatchTables::upload_blocks(const SequenceMemory& memory) {
@@ -148,19 +221,49 @@ TokenBatch BatchTables::batch() const {
                    .item_table = device_.item_table,
                    .host_sequence_of_row = sequence_of_row_,
                    .host_positions = positions_},
-          .logit_rows = used(device_.logit_rows, num_draws())};
+          .logit_rows = used(device_.logit_rows, num_logit_rows())};
 }
 
 // ---- Results ------------------------------------------------------------------------------------
 
 BatchSamplingParams BatchTables::sampling(TensorView<const float, 2> logits) const {
-  const int64_t draws = num_draws();
+  const int64_t rows = num_logit_rows();
   return {.logits = logits,
-          .rows = used(device_.row_sampling, draws),
-          .tokens = used(device_.drawn, draws),
-          .logprobs = used(device_.logprobs, draws),
-          .top_tokens = view(device_.top_tokens.data, draws, limits_.max_logprobs),
-          .top_logprobs = view(device_.top_logprobs.data, draws, limits_.max_logprobs)};
+          .rows = used(device_.row_sampling, rows),
+          .tokens = used(device_.drawn, rows),
+          .logprobs = used(device_.logprobs, rows),
+          .top_tokens = view(device_.top_tokens.data, rows, limits_.max_logprobs),
+          .top_logprobs = view(device_.top_logprobs.data, rows, limits_.max_logprobs)};
+}
+
+AcceptChainParams BatchTables::accept_chain() const {
+  return {.first_row = used(device_.first_row, num_draws() + 1),
+          .drafts = used(device_.drafts, num_logit_rows()),
+          .drawn = used(device_.drawn, num_logit_rows()),
+          .positions = used(device_.position_of_draw, num_draws()),
+          .num_accepted = used(device_.num_accepted, num_draws()),
+          .newest = used(device_.newest, num_draws()),
+          .newest_position = used(device_.newest_position, num_draws())};
+}
+
+AnchorRowsParams BatchTables::anchor_rows() const {
+  return {.logit_rows = used(device_.logit_rows, num_logit_rows()),
+          .first_row = used(device_.first_row, num_draws() + 1),
+          .num_accepted = used(device_.num_accepted, num_draws()),
+          .newest = used(device_.newest, num_draws()),
+          .row_before_anchor = used(device_.row_before_anchor, num_draws()),
+          .next_tokens = used(device_.next_tokens, num_rows())};
+}
+
+DraftBlocks BatchTables::draft_blocks() const {
+  return {.anchors = used(device_.newest, num_draws()),
+          .anchor_positions = used(device_.newest_position, num_draws()),
+          .row_before_anchor = used(device_.row_before_anchor, num_draws()),
+          .sequence_of_block = used(device_.sequence_of_draw, num_draws()),
+          .sampling = used(device_.proposal_sampling, num_draws()),
+          .host_sequence_of_block = sequence_of_draw_,
+          .host_most_positions = most_positions_,
+          .num_wanted = num_wanted_};
 }
 
 void BatchTables::queue_results(int place) {
@@ -174,13 +277,17 @@ const T& BatchTables::in_place(int place, const T& original) const {
   return *reinterpret_cast<const T*>(host_results_.data() + place * results_.bytes() + offset);
 }
 
-TokenOutput BatchTables::result(int place, int64_t draw, int32_t num_logprobs) const {
+int32_t BatchTables::num_accepted(int place, int64_t draw) const {
+  return in_place(place, device_.num_accepted(draw));
+}
+
+TokenOutput BatchTables::result(int place, int64_t row, int32_t num_logprobs) const {
   TokenOutput output{
-      in_place(place, device_.drawn(draw)), in_place(place, device_.logprobs(draw)), {}};
+      in_place(place, device_.drawn(row)), in_place(place, device_.logprobs(row)), {}};
   for (int64_t i = 0; i < num_logprobs; ++i) {
-    const int32_t token = in_place(place, device_.top_tokens(draw, i));
+    const int32_t token = in_place(place, device_.top_tokens(row, i));
     if (token < 0) break;
-    output.top.push_back({token, in_place(place, device_.top_logprobs(draw, i))});
+    output.top.push_back({token, in_place(place, device_.top_logprobs(row, i))});
   }
   return output;
 }

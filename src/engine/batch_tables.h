@@ -6,12 +6,16 @@
 
 #include <absl/status/statusor.h>
 
+#include <functional>
 #include <vector>
 
 #include "dhisparse/device.h"
+#include "dhisparse/draft.h"
 #include "dhisparse/model.h"
 #include "dhisparse/scheduler.h"
 #include "dhisparse/upload.h"
+#include "kernels/accept_chain/accept_chain.h"
+#include "kernels/draft_tables/draft_tables.h"
 #include "kernels/sampling/sampling.h"
 
 namespace dhs {
@@ -19,6 +23,7 @@ namespace dhs {
 struct BatchLimits {
   int64_t max_rows = 0;        // query rows of a step
   int64_t max_sequences = 0;   // running requests
+  int64_t max_logit_rows = 0;  // rows of a step that draw: several of a request that verifies
   int64_t max_num_blocks = 0;  // host blocks of one sequence
   int64_t max_logprobs = 0;    // alternatives per draw
   int64_t max_masked = 0;      // masked tokens per draw
@@ -28,24 +33,42 @@ class BatchTables {
  public:
   static absl::StatusOr<BatchTables> create(Device& device, const BatchLimits& limits);
 
+  // How the drafts of a request were drawn, for its verify rows; nothing where they were chosen.
+  struct DrawnFrom {
+    int32_t num_proposed = 0;
+    const int32_t* tokens = nullptr;       // of the first draft; null: the whole vocabulary
+    const float* probabilities = nullptr;  // of the first draft
+    int64_t stride = 0;                    // to the next draft's
+  };
+  using DrawnFromOf = std::function<DrawnFrom(const SequenceWork&)>;
+
   // Uploads the plan's tables. With `num_rows` above the plan's own, the rest is padding: rows of
   // position -1 and draws that nobody reads.
   // Precondition: the device has passed the step before the latest one.
-  void lay_out(const RankPlan& plan, int64_t num_rows);
+  void lay_out(const RankPlan& plan, int64_t num_rows, const DrawnFromOf& drawn_from);
 
   const BatchLimits& limits() const { return limits_; }
   int64_t num_rows() const { return std::ssize(positions_); }
-  int64_t num_draws() const { return std::ssize(logit_rows_); }
+  int64_t num_draws() const { return std::ssize(position_of_draw_); }
+  int64_t num_logit_rows() const { return std::ssize(logit_rows_); }
   TokenBatch batch() const;
   // Draws whose result is in the tables of the device, for the rows that wait for one.
   TensorView<const int32_t, 1> draw_of_row() const { return used(device_.draw_of_row, num_rows()); }
   TensorView<int32_t, 1> tokens() const { return used(device_.tokens, num_rows()); }
-  TensorView<int32_t, 1> drawn() const { return device_.drawn; }
+  // By draw: the newest token, which the draw's accepted rows and one more brought.
+  TensorView<int32_t, 1> newest() const { return device_.newest; }
   BatchSamplingParams sampling(TensorView<const float, 2> logits) const;
+  AcceptChainParams accept_chain() const;
+  // What a draft needs of the step, behind accept_chain().
+  AnchorRowsParams anchor_rows() const;
+  TensorView<const int32_t, 1> next_tokens() const { return used(device_.next_tokens, num_rows()); }
+  DraftBlocks draft_blocks() const;
 
   // Queues a copy of the draws into place 0 or 1, and what it brought once the device has passed.
   void queue_results(int place);
-  TokenOutput result(int place, int64_t draw, int32_t num_logprobs) const;
+  // Of logit row `row`.
+  TokenOutput result(int place, int64_t row, int32_t num_logprobs) const;
+  int32_t num_accepted(int place, int64_t draw) const;
 
  private:
   struct DeviceTables {
@@ -53,15 +76,25 @@ class BatchTables {
     TensorView<int32_t, 1> positions;         // [max_rows]
     TensorView<int32_t, 1> sequence_of_row;   // [max_rows]
     TensorView<int32_t, 1> draw_of_row;       // [max_rows]
-    TensorView<int32_t, 1> logit_rows;        // [max_sequences]
-    TensorView<RowSampling, 1> row_sampling;  // [max_sequences]
-    TensorView<int32_t, 1> masked_tokens;     // [max_sequences * max_masked]
-    TensorView<int32_t, 2> block_table;       // [max_sequences, max_num_blocks]
-    TensorView<int32_t, 2> item_table;        // [max_sequences, max_num_blocks]
-    TensorView<int32_t, 1> drawn;             // [max_sequences], from here on: results
-    TensorView<float, 1> logprobs;            // [max_sequences]
-    TensorView<int32_t, 2> top_tokens;        // [max_sequences, max_logprobs]
-    TensorView<float, 2> top_logprobs;        // [max_sequences, max_logprobs]
+    TensorView<int32_t, 1> next_tokens;       // [max_rows] where known
+    TensorView<int32_t, 1> logit_rows;        // [max_logit_rows]
+    TensorView<int32_t, 1> drafts;            // [max_logit_rows] that the row verifies, or -1
+    TensorView<RowSampling, 1> row_sampling;  // [max_logit_rows]
+    TensorView<int32_t, 1> first_row;         // [max_sequences + 1] logit rows of each draw
+    TensorView<int32_t, 1> position_of_draw;  // [max_sequences] that its first row draws
+    TensorView<int32_t, 1> sequence_of_draw;  // [max_sequences]
+    TensorView<ProposalSampling, 1> proposal_sampling;  // [max_sequences]
+    TensorView<int32_t, 1> masked_tokens;               // [max_sequences * max_masked]
+    TensorView<int32_t, 2> block_table;                 // [max_sequences, max_num_blocks]
+    TensorView<int32_t, 2> item_table;                  // [max_sequences, max_num_blocks]
+    TensorView<int32_t, 1> newest;                      // [max_sequences], from here on: results
+    TensorView<int32_t, 1> newest_position;             // [max_sequences]
+    TensorView<int32_t, 1> num_accepted;                // [max_sequences]
+    TensorView<int32_t, 1> row_before_anchor;           // [max_sequences]
+    TensorView<int32_t, 1> drawn;                       // [max_logit_rows]
+    TensorView<float, 1> logprobs;                      // [max_logit_rows]
+    TensorView<int32_t, 2> top_tokens;                  // [max_logit_rows, max_logprobs]
+    TensorView<float, 2> top_logprobs;                  // [max_logit_rows, max_logprobs]
   };
 
   template <class T>
@@ -71,7 +104,9 @@ class BatchTables {
   void lay_out_inputs(ArenaCarver& carver);
   void lay_out_results(ArenaCarver& carver);
   void add_rows(const SequenceWork& work);
-  void add_draw(const SequenceWork& work);
+  void add_draw(const SequenceWork& work, const DrawnFrom& drawn_from);
+  void add_padding(int64_t num_rows);
+  void upload_tables();
   void upload_blocks(const SequenceMemory& memory);
   template <class T>
   const T& in_place(int place, const T& original) const;
@@ -86,8 +121,12 @@ class BatchTables {
   std::vector<uint64_t> version_of_row_;  // of the block tables: whose blocks they hold
 
   // Of the latest step, as uploaded.
-  std::vector<int32_t> tokens_, positions_, sequence_of_row_, draw_of_row_, logit_rows_;
+  std::vector<int32_t> tokens_, positions_, sequence_of_row_, draw_of_row_, next_tokens_;
+  std::vector<int32_t> logit_rows_, drafts_;
   std::vector<RowSampling> row_sampling_;
+  std::vector<int32_t> first_row_, position_of_draw_, sequence_of_draw_, most_positions_;
+  std::vector<ProposalSampling> proposal_sampling_;
+  int32_t num_wanted_ = 0;  // proposals of a block, at most
   std::vector<int32_t> masked_tokens_;
   std::vector<int32_t> block_row_;  // one row of a block table
 };

@@ -9,6 +9,7 @@ namespace dhs {
 namespace {
 
 constexpr int64_t kChunkAlignment = 256;
+constexpr int32_t kMostLookedUpTokens = 8;  // that n-gram lookup proposes when nothing is said
 
 absl::StatusOr<int64_t> choose_max_context(const EngineConfig& config,
                                            const ModelDescription& model) {
@@ -55,6 +56,51 @@ absl::Status check_chunk_size(const EnginePlan& plan) {
   return absl::OkStatus();
 }
 
+bool has_model(DraftKind kind) { return kind != DraftKind::kNone && kind != DraftKind::kNgram; }
+
+absl::Status plan_draft(const EngineConfig& config, EnginePlan& plan) {
+  if (config.draft.kind == DraftKind::kNone) return absl::OkStatus();
+  int32_t most = kMostLookedUpTokens;
+  if (has_model(config.draft.kind)) {
+    const bool is_exact = config.kv.row_format == RowFormat::kF32;
+    DHS_ASSIGN_OR_RETURN(plan.draft, describe_draft(config.draft, config.model.path,
+                                                    is_exact ? DType::kF32 : DType::kBf16));
+    if (config.draft.kind == DraftKind::kMtp && config.parallel.num_ranks > 1 &&
+        config.parallel.mode == ParallelMode::kData) {
+      return absl::InvalidArgumentError(
+          "draft.kind: mtp does not work with parallel.mode: data, where the ranks' experts would "
+          "have to meet for every draft token; use parallel.mode: tensor or another draft");
+    }
+    plan.layout.draft_page = plan.draft.page;
+    most = plan.draft.num_proposals;
+  }
+  const int32_t wanted = config.draft.max_tokens == 0 ? most : config.draft.max_tokens;
+  if (wanted > most && has_model(config.draft.kind)) {
+    return absl::InvalidArgumentError(absl::StrCat("draft.max_tokens is ", wanted,
+                                                   ", the draft of ", config.draft.path,
+                                                   " proposes at most ", most));
+  }
+  plan.max_draft_tokens = wanted;
+  return absl::OkStatus();
+}
+
+// A decode step's verify rows select rows in common: about 0.3 top-k more for each draft.
+KvGeometry geometry_of(const EnginePlan& plan) {
+  constexpr double kNewPerDraft = 0.3;
+  std::vector<int32_t> layers_per_group = plan.model.layers_per_group;
+  layers_per_group.insert(layers_per_group.end(), plan.draft.layers_per_group.begin(),
+                          plan.draft.layers_per_group.end());
+  KvGeometry geometry =
+      make_geometry(layers_per_group, plan.layout.row.row_bytes(),
+                    plan.layout.index_key.page_bytes(), plan.model.top_k,
+                    {.bytes = plan.draft.page.num_layers > 0 ? plan.draft.page.page_bytes() : 0,
+                     .window = plan.draft.context_window});
+  geometry.decode_rows =
+      static_cast<int64_t>(plan.model.top_k * (1 + kNewPerDraft * plan.max_draft_tokens)) + 1 +
+      plan.max_draft_tokens;
+  return geometry;
+}
+
 }  // namespace
 
 int num_holders(const ParallelConfig& config) {
@@ -71,8 +117,8 @@ absl::StatusOr<EnginePlan> make_plan(const EngineConfig& config) {
   plan.layout.max_sequences = config.scheduler.max_running;
   const int ranks_of_a_row = config.parallel.num_ranks / num_holders(config.parallel);
   plan.layout.num_heads = std::max(1, plan.model.num_heads / ranks_of_a_row);
-  plan.geometry = make_geometry(plan.model.layers_per_group, plan.layout.row.row_bytes(),
-                                plan.layout.index_key.page_bytes(), plan.model.top_k);
+  DHS_RETURN_IF_ERROR(plan_draft(config, plan));
+  plan.geometry = geometry_of(plan);
   plan.capacity.chunk_bytes = config.device.chunk_bytes;
   plan.capacity.link_bytes_per_s = config.device.link_bandwidth;
   DHS_ASSIGN_OR_RETURN(plan.capacity.num_chunks,

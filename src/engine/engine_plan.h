@@ -6,6 +6,7 @@
 #include <string>
 
 #include "dhisparse/config.h"
+#include "dhisparse/draft_description.h"
 #include "dhisparse/kv.h"
 #include "dhisparse/model.h"
 #include "dhisparse/store.h"
@@ -14,6 +15,8 @@ namespace dhs {
 
 struct EnginePlan {
   ModelDescription model;
+  DraftDescription draft;        // num_proposals 0: no model drafts
+  int32_t max_draft_tokens = 0;  // that a request verifies in a step
   // Of each rank.
   StoreLayout layout;
   KvGeometry geometry;

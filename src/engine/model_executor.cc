@@ -12,10 +12,39 @@ constexpr int kPlainSteps = 1;
 constexpr int64_t kNoBucket = 0;
 
 // One token of every sequence, each drawing the next.
-bool is_decode(const RankPlan& plan) {
+bool is_plain_decode(const RankPlan& plan) {
   return std::all_of(plan.work.begin(), plan.work.end(), [](const SequenceWork& work) {
     return work.tokens.size() == 1 && work.wants_token;
   });
+}
+
+// The same, with drafts or without.
+bool is_decode(const RankPlan& plan) {
+  return std::all_of(plan.work.begin(), plan.work.end(), [](const SequenceWork& work) {
+    return std::ssize(work.tokens) == 1 + work.num_draft_tokens && work.wants_token;
+  });
+}
+
+int64_t max_logit_rows(const EngineConfig& config, const EnginePlan& plan) {
+  const int64_t rows_per_draw = 1 + int64_t{plan.max_draft_tokens};
+  return std::min<int64_t>(config.scheduler.max_batched_tokens,
+                           config.scheduler.max_running * rows_per_draw);
+}
+
+absl::StatusOr<std::unique_ptr<Proposer>> load_proposer(const EngineConfig& config,
+                                                      const EnginePlan& plan, TargetModel& target,
+                                                      Device& device, Communicator* ranks) {
+  const bool shares_requests = config.parallel.mode == ParallelMode::kTensor;
+  const DraftOptions options{.max_query_rows = config.scheduler.max_batched_tokens,
+                             .max_blocks = config.scheduler.max_running,
+                             .max_context = plan.max_context,
+                             .page_dtype = plan.layout.draft_page.dtype,
+                             .communicator = shares_requests ? ranks : nullptr};
+  DHS_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft,
+                       load_draft(config.draft, config.model.path, target, device, options));
+  return Proposer::create(
+      std::move(draft), device,
+      {.vocab_size = plan.model.vocab_size, .max_blocks = config.scheduler.max_running});
 }
 
 // Every batch of up to 8 sequences has its own graph; above, one in eight.
@@ -48,19 +77,25 @@ absl::StatusOr<std::unique_ptr<ModelExecutor>> ModelExecutor::load(std::unique_p
   DHS_ASSIGN_OR_RETURN(parts.model,
                        load_target_model(config.model.path, *device,
                                          {.max_query_rows = config.scheduler.max_batched_tokens,
-                                          .max_logit_rows = config.scheduler.max_running,
+                                          .max_logit_rows = max_logit_rows(config, plan),
                                           .max_context = plan.max_context,
                                           .gemm = config.device.gemm,
                                           .communicator = ranks,
-                                          .parallel_mode = mode}));
+                                          .parallel_mode = mode,
+                                          .tapped_layers = plan.draft.target_layers,
+                                          .taps_final_hidden = plan.draft.taps_final_hidden}));
   DHS_ASSIGN_OR_RETURN(parts.store,
                        KvStore::create(*device, plan.geometry, plan.capacity, plan.layout));
+  if (plan.draft.num_proposals > 0) {
+    DHS_ASSIGN_OR_RETURN(parts.proposer, load_proposer(config, plan, *parts.model, *device, ranks));
+  }
   parts.can_capture =
-      device->has_graphs() &&
+      device->has_graphs() && parts.proposer == nullptr &&
       (ranks == nullptr || (mode == ParallelMode::kTensor && ranks->can_be_captured()));
   const auto num_stops = std::ssize(plan.model.eos_token_ids);
   const BatchLimits limits{.max_rows = config.scheduler.max_batched_tokens,
                            .max_sequences = config.scheduler.max_running,
+                           .max_logit_rows = max_logit_rows(config, plan),
                            .max_num_blocks = ceil_div(plan.max_context, kHostBlockTokens),
                            .max_logprobs = config.limits.max_logprobs,
                            .max_masked = config.limits.max_stop_token_ids + num_stops};
@@ -111,8 +146,9 @@ void ModelExecutor::submit_part(const RankPlan& plan, int64_t max_rank_rows) {
   const int place = next_place_;
   next_place_ = 1 - next_place_;
   if (parts_.recorder != nullptr) parts_.recorder->begin_step(plan);
-  if (max_rank_rows > 0 && exchanges().ok()) run_rows(plan, max_rank_rows);
+  if (max_rank_rows > 0 && exchanges().ok()) run_rows(plan, max_rank_rows, place);
   tables_.queue_results(place);
+  if (parts_.proposer != nullptr) parts_.proposer->queue_results(place);
   parts_.store->queue_report(place);
   done_[place]->record(parts_.device->stream());
   remember(plan, place);
@@ -121,26 +157,28 @@ void ModelExecutor::submit_part(const RankPlan& plan, int64_t max_rank_rows) {
 // The bucket of a step that can be captured.
 int64_t ModelExecutor::bucket_of(const RankPlan& plan) const {
   if (!parts_.can_capture) return kNoBucket;
-  if (!is_decode(plan)) return kNoBucket;
+  if (!is_plain_decode(plan)) return kNoBucket;
   const int64_t rows = bucket_size(std::ssize(plan.work));
   return rows <= tables_.limits().max_sequences ? rows : kNoBucket;
 }
 
-void ModelExecutor::run_rows(const RankPlan& plan, int64_t max_rank_rows) {
+void ModelExecutor::run_rows(const RankPlan& plan, int64_t max_rank_rows, int place) {
   const int64_t bucket_rows = bucket_of(plan);
-  tables_.lay_out(plan, std::max(plan.num_rows(), bucket_rows));
+  tables_.lay_out(plan, std::max(plan.num_rows(), bucket_rows), [this](const SequenceWork& work) {
+    return parts_.proposer == nullptr ? BatchTables::DrawnFrom{} : parts_.proposer->drawn_from(work);
+  });
   const bool is_fused = parts_.store->choose_retrieval(tables_.num_rows());
   if (bucket_rows == kNoBucket || !parts_.store->fits_one_pass(tables_.batch().rows)) {
-    return launch_rows(max_rank_rows);
+    return launch_rows(max_rank_rows, place);
   }
   Bucket& bucket = buckets_[{bucket_rows, is_fused}];
   if (bucket.num_plain_steps < kPlainSteps) {
     ++bucket.num_plain_steps;
-    return launch_rows(max_rank_rows);
+    return launch_rows(max_rank_rows, place);
   }
   if (bucket.graph == nullptr) {
     parts_.device->begin_capture();
-    launch_rows(max_rank_rows);
+    launch_rows(max_rank_rows, place);
     bucket.graph = parts_.device->end_capture();
   }
   parts_.device->launch(*bucket.graph);
@@ -148,16 +186,18 @@ void ModelExecutor::run_rows(const RankPlan& plan, int64_t max_rank_rows) {
 }
 
 // Everything a step computes: no host work depends on its data, so it can be captured.
-void ModelExecutor::launch_rows(int64_t max_rank_rows) {
+void ModelExecutor::launch_rows(int64_t max_rank_rows, int place) {
   const TraceRange trace("step");
   launch_feed_tokens(
-      {.drawn = tables_.drawn(), .draw_of_row = tables_.draw_of_row(), .tokens = tables_.tokens()},
+      {.drawn = tables_.newest(), .draw_of_row = tables_.draw_of_row(), .tokens = tables_.tokens()},
       parts_.device->stream());
   TokenBatch batch = tables_.batch();
   batch.max_rank_rows = max_rank_rows;
   parts_.store->begin_step(batch.rows);
   parts_.model->forward(batch, *parts_.store, nullptr);
   launch_sampling(tables_.sampling(parts_.model->logits()), parts_.device->stream());
+  launch_accept_chain(tables_.accept_chain(), parts_.device->stream());
+  if (parts_.proposer != nullptr) parts_.proposer->launch(tables_, *parts_.store, place);
 }
 
 void ModelExecutor::remember(const RankPlan& plan, int place) {
@@ -165,12 +205,17 @@ void ModelExecutor::remember(const RankPlan& plan, int place) {
   step.place = place;
   step.is_decode = is_decode(plan);
   int32_t num_draws = 0;
+  int32_t num_rows = 0;
   for (const SequenceWork& work : plan.work) {
     step.sequence_rows.push_back(work.memory->index());
     std::optional<Draw> draw;
-    if (work.wants_token) draw = Draw{num_draws++, work.sampling->num_top_logprobs};
+    if (work.wants_token) {
+      draw = Draw{num_draws++, num_rows, work.sampling->num_top_logprobs, work.num_tokens_to_draft};
+      num_rows += 1 + work.num_draft_tokens;
+    }
     step.draws.push_back(draw);
   }
+  if (parts_.proposer != nullptr) parts_.proposer->remember(plan, place);
   in_flight_.push_back(std::move(step));
 }
 
@@ -205,11 +250,19 @@ absl::StatusOr<StepResult> ModelExecutor::collect() {
     const KvStore& store = *parts_.store;
     sequence.rows_selected = store.selected_of_sequence(step.place, step.sequence_rows[i]);
     sequence.rows_fetched = store.missed_of_sequence(step.place, step.sequence_rows[i]);
-    const std::optional<Draw>& draw = step.draws[i];
-    if (!draw.has_value()) continue;
-    sequence.tokens.push_back(tables_.result(step.place, draw->draw, draw->num_logprobs));
+    if (step.draws[i].has_value()) add_draw(step.place, *step.draws[i], sequence);
   }
   return result;
+}
+
+// The drafts that were accepted and the token behind them; then what was proposed to follow.
+void ModelExecutor::add_draw(int place, const Draw& draw, SequenceResult& result) const {
+  const int32_t num_accepted = tables_.num_accepted(place, draw.draw);
+  for (int32_t row = draw.first_row; row <= draw.first_row + num_accepted; ++row) {
+    result.tokens.push_back(tables_.result(place, row, draw.num_logprobs));
+  }
+  if (parts_.proposer == nullptr || draw.num_wanted == 0) return;
+  parts_.proposer->add_results(place, draw.draw, draw.num_wanted, result);
 }
 
 void ModelExecutor::describe(EngineState& state) const {

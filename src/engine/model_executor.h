@@ -16,6 +16,7 @@
 #include "dhisparse/model.h"
 #include "dhisparse/store.h"
 #include "engine/batch_tables.h"
+#include "engine/proposer.h"
 #include "engine/engine_plan.h"
 #include "engine/executor.h"
 #include "engine/selection_recorder.h"
@@ -49,13 +50,16 @@ class ModelExecutor final : public Executor {
     std::unique_ptr<Device> device;
     std::unique_ptr<KvStore> store;
     std::unique_ptr<TargetModel> model;
+    std::unique_ptr<Proposer> proposer;             // null: nothing is drafted here
     std::unique_ptr<SelectionRecorder> recorder;  // null: selections are not recorded
     Communicator* ranks = nullptr;
     bool can_capture = false;
   };
   struct Draw {
-    int32_t draw = 0;  // number of the step's draw
+    int32_t draw = 0;       // number of the step's draw
+    int32_t first_row = 0;  // of its logit rows
     int32_t num_logprobs = 0;
+    int32_t num_wanted = 0;  // proposals
   };
   struct InFlight {  // what collect() needs to know of a queued step
     int place = 0;   // of its results, and of its report
@@ -73,10 +77,11 @@ class ModelExecutor final : public Executor {
   // OK for the only rank; otherwise whether the ranks' exchanges still work.
   absl::Status exchanges() const;
   int64_t bucket_of(const RankPlan& plan) const;
-  void run_rows(const RankPlan& plan, int64_t max_rank_rows);
-  void launch_rows(int64_t max_rank_rows);
+  void run_rows(const RankPlan& plan, int64_t max_rank_rows, int place);
+  void launch_rows(int64_t max_rank_rows, int place);
   std::vector<GroupTraffic> traffic_since(int place);  // the report collected before
   void remember(const RankPlan& plan, int place);
+  void add_draw(int place, const Draw& draw, SequenceResult& result) const;
 
   Parts parts_;
   BatchTables tables_;

@@ -4,22 +4,11 @@
 
 #include "model/checkpoint.h"
 #include "model/draft_backbone.h"
+#include "model/draft_description.h"
 #include "model/proposal_head.h"
 
 namespace dhs {
 namespace {
-
-ProposalKind kind_of(BlockDraftFamily family) {
-  switch (family) {
-    case BlockDraftFamily::kDflash:
-      return ProposalKind::kChosen;
-    case BlockDraftFamily::kDflash2:
-      return ProposalKind::kCandidates;
-    case BlockDraftFamily::kDspark:
-      return ProposalKind::kDense;
-  }
-  return ProposalKind::kChosen;
-}
 
 class BlockDraft final : public Draft {
  public:
@@ -58,22 +47,6 @@ class BlockDraft final : public Draft {
 };
 
 }  // namespace
-
-DraftDescription describe(const BlockDraftConfig& config, DType page_dtype) {
-  DraftDescription description;
-  description.family = block_draft_family_name(config.family);
-  description.num_proposals = config.num_proposals();
-  description.kind = kind_of(config.family);
-  description.num_candidates = config.selector_top_k;
-  description.has_confidence = config.family == BlockDraftFamily::kDflash2 || config.has_confidence;
-  description.target_layers.assign(config.target_layers.begin(), config.target_layers.end());
-  description.page = {.dtype = page_dtype,
-                      .num_layers = config.num_layers,
-                      .num_kv_heads = config.num_kv_heads,
-                      .head_dim = config.head_dim};
-  description.context_window = config.context_window();
-  return description;
-}
 
 absl::StatusOr<std::unique_ptr<Draft>> load_block_draft(const std::string& directory,
                                                         const std::string& target_directory,

@@ -7,12 +7,8 @@
 #include <string>
 
 #include "dhisparse/draft.h"
-#include "model/block_draft_config.h"
 
 namespace dhs {
-
-// page_dtype: of the draft's pages.
-DraftDescription describe(const BlockDraftConfig& config, DType page_dtype);
 
 // config: checked against the target.
 absl::StatusOr<std::unique_ptr<Draft>> load_block_draft(const std::string& directory,

@@ -18,8 +18,6 @@
 namespace dhs {
 
 // directory: of the MTP layer; empty: the target's own checkpoint.
-absl::StatusOr<DraftDescription> describe_mtp_draft(const std::string& directory,
-                                                    const std::string& target_directory);
 absl::StatusOr<std::unique_ptr<Draft>> load_mtp_draft(const std::string& directory,
                                                       const std::string& target_directory,
                                                       TargetModel& target, Device& device,

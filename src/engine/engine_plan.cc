@@ -90,11 +90,11 @@ KvGeometry geometry_of(const EnginePlan& plan) {
   std::vector<int32_t> layers_per_group = plan.model.layers_per_group;
   layers_per_group.insert(layers_per_group.end(), plan.draft.layers_per_group.begin(),
                           plan.draft.layers_per_group.end());
-  KvGeometry geometry =
-      make_geometry(layers_per_group, plan.layout.row.row_bytes(),
-                    plan.layout.index_key.page_bytes(), plan.model.top_k,
-                    {.bytes = plan.draft.page.num_layers > 0 ? plan.draft.page.page_bytes() : 0,
-                     .window = plan.draft.context_window});
+  KvGeometry geometry = make_geometry(
+      layers_per_group, plan.layout.row.row_bytes(), plan.layout.index_key.page_bytes(),
+      plan.model.top_k,
+      {.page_bytes = plan.draft.page.num_layers > 0 ? plan.draft.page.page_bytes() : 0,
+       .window = plan.draft.context_window});
   geometry.decode_rows =
       static_cast<int64_t>(plan.model.top_k * (1 + kNewPerDraft * plan.max_draft_tokens)) + 1 +
       plan.max_draft_tokens;

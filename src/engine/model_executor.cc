@@ -32,8 +32,8 @@ int64_t max_logit_rows(const EngineConfig& config, const EnginePlan& plan) {
 }
 
 absl::StatusOr<std::unique_ptr<Proposer>> load_proposer(const EngineConfig& config,
-                                                      const EnginePlan& plan, TargetModel& target,
-                                                      Device& device, Communicator* ranks) {
+                                                        const EnginePlan& plan, TargetModel& target,
+                                                        Device& device, Communicator* ranks) {
   const bool shares_requests = config.parallel.mode == ParallelMode::kTensor;
   const DraftOptions options{.max_query_rows = config.scheduler.max_batched_tokens,
                              .max_blocks = config.scheduler.max_running,
@@ -165,7 +165,8 @@ int64_t ModelExecutor::bucket_of(const RankPlan& plan) const {
 void ModelExecutor::run_rows(const RankPlan& plan, int64_t max_rank_rows, int place) {
   const int64_t bucket_rows = bucket_of(plan);
   tables_.lay_out(plan, std::max(plan.num_rows(), bucket_rows), [this](const SequenceWork& work) {
-    return parts_.proposer == nullptr ? BatchTables::DrawnFrom{} : parts_.proposer->drawn_from(work);
+    return parts_.proposer == nullptr ? BatchTables::DrawnFrom{}
+                                      : parts_.proposer->drawn_from(work);
   });
   const bool is_fused = parts_.store->choose_retrieval(tables_.num_rows());
   if (bucket_rows == kNoBucket || !parts_.store->fits_one_pass(tables_.batch().rows)) {

@@ -1,5 +1,5 @@
-// mtp_checkpoint: where a multi-token prediction layer is stored: behind the trunk of its target, or
-// in a directory of its own with the target's config.json.
+// mtp_checkpoint: where a multi-token prediction layer is stored: behind the trunk of its target,
+// or in a directory of its own with the target's config.json.
 #pragma once
 
 #include <absl/status/statusor.h>

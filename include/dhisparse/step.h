@@ -52,6 +52,8 @@ struct SequenceResult {  // one per SequenceWork, in its order, rank by rank
   // Empty unless wants_token; then the drafts that were accepted and one token more.
   std::vector<TokenOutput> tokens;
   std::vector<TokenId> proposed;  // drafts to follow the last of them
+  // By proposed: that it is accepted if those before it are; empty: not known.
+  std::vector<float> confidence;
   int64_t rows_selected = 0;
   int64_t rows_fetched = 0;
 };

@@ -23,11 +23,21 @@ enum class BackendKind { kAuto, kCpu, kCuda };
 enum class ResidencyMode { kAdaptive, kFixed, kResident };
 enum class ParallelMode { kTensor, kData };
 enum class GemmProvider { kOwn, kLibrary };
+enum class DraftKind { kNone, kDflash2, kDspark, kDflash, kMtp, kNgram };
 
 struct ModelConfig {
   std::string path;         // a Hugging Face directory; absolute after loading
   std::string name;         // how clients see it; default: the directory's last component
   int64_t max_context = 0;  // tokens per sequence; 0: what the checkpoint says
+};
+
+struct DraftConfig {
+  DraftKind kind = DraftKind::kNone;
+  std::string path;    // of the draft's checkpoint; absolute; empty, kind mtp: in the target's own
+  int max_tokens = 0;  // that a request verifies in a step, as many each time; 0: chosen by load
+  // Kind ngram: the longest and the shortest end of a sequence that is looked up in it.
+  int ngram_min = 2;
+  int ngram_max = 4;
 };
 
 struct DeviceConfig {
@@ -78,8 +88,19 @@ struct SchedulerConfig {
   int prefill_chunk = 256;                       // prompt tokens of a step in which requests decode
   // That steps in which requests decode should not exceed.
   absl::Duration tpot_target = absl::InfiniteDuration();
-  int num_draft_tokens = 0;  // of a request to verify in a step; no key: simulations set it
+  // No keys: they follow from the draft (apply_draft), simulations set them. Of a request to verify
+  // in a step: the most, or, where that is not adaptive, as many as were proposed up to it.
+  int num_draft_tokens = 0;
+  bool is_draft_length_adaptive = false;
+  // Prompt lookup proposes, not the executor: by ends of so many tokens. 0: no.
+  int ngram_min = 0;
+  int ngram_max = 0;
 };
+
+// What the scheduler has to know of a draft that proposes at most num_proposed tokens. Prompt
+// lookup, which could propose any number, proposes kNgramTokens.
+inline constexpr int kNgramTokens = 8;
+void apply_draft(const DraftConfig& draft, int num_proposed, SchedulerConfig& scheduler);
 
 struct LimitsConfig {
   int64_t max_message_bytes = int64_t{64} << 20;
@@ -110,6 +131,7 @@ struct LogConfig {
 
 struct EngineConfig {
   ModelConfig model;
+  DraftConfig draft;
   DeviceConfig device;
   ParallelConfig parallel;
   HostConfig host;

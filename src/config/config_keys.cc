@@ -27,6 +27,22 @@ Keys model_keys() {
   return keys;
 }
 
+Keys draft_keys() {
+  constexpr auto kDraft = &EngineConfig::draft;
+  const std::vector<std::pair<std::string, DraftKind>> kinds = {
+      {"none", DraftKind::kNone},     {"dflash2", DraftKind::kDflash2},
+      {"dspark", DraftKind::kDspark}, {"dflash", DraftKind::kDflash},
+      {"mtp", DraftKind::kMtp},       {"ngram", DraftKind::kNgram}};
+  constexpr Range kNgram = {1, 32};
+  return {
+      choice_key("draft.kind", Field{kDraft, &DraftConfig::kind}, kinds),
+      optional_directory_key("draft.path", Field{kDraft, &DraftConfig::path}),
+      auto_integer_key("draft.max_tokens", Field{kDraft, &DraftConfig::max_tokens}, {1, 31}),
+      integer_key("draft.ngram_min", Field{kDraft, &DraftConfig::ngram_min}, kNgram),
+      integer_key("draft.ngram_max", Field{kDraft, &DraftConfig::ngram_max}, kNgram),
+  };
+}
+
 Keys memory_keys() {
   constexpr auto kDevice = &EngineConfig::device;
   constexpr auto kParallel = &EngineConfig::parallel;
@@ -151,8 +167,8 @@ Keys server_keys() {
 const std::vector<ConfigKey>& config_keys() {
   static const Keys kKeys = [] {
     Keys all;
-    for (Keys keys :
-         {model_keys(), memory_keys(), scheduler_keys(), limits_keys(), server_keys()}) {
+    for (Keys keys : {model_keys(), draft_keys(), memory_keys(), scheduler_keys(), limits_keys(),
+                      server_keys()}) {
       std::move(keys.begin(), keys.end(), std::back_inserter(all));
     }
     return all;

@@ -133,6 +133,30 @@ KeyOf<typename F::Config> directory_key(std::string name, F field) {
   return make_key(std::move(name), "a directory", field, parse_directory, print_text);
 }
 
+// Empty: none.
+template <class F>
+KeyOf<typename F::Config> optional_directory_key(std::string name, F field) {
+  return make_key(
+      std::move(name), "a directory, or empty", field,
+      [](const KeyInput& input) -> absl::StatusOr<std::string> {
+        if (input.text.empty()) return std::string();
+        return parse_directory(input);
+      },
+      print_text);
+}
+
+// `auto` is 0, which is not in the range.
+template <class F>
+KeyOf<typename F::Config> auto_integer_key(std::string name, F field, Range range) {
+  return make_key(
+      std::move(name), absl::StrCat("auto, or ", accepts_integer(range)), field,
+      [range](const KeyInput& input) -> absl::StatusOr<int64_t> {
+        if (input.text == "auto") return int64_t{0};
+        return parse_integer(input, range);
+      },
+      [](int64_t value) { return value == 0 ? std::string("auto") : absl::StrCat(value); });
+}
+
 template <class F>
 KeyOf<typename F::Config> host_port_key(std::string name, F field) {
   return make_key(std::move(name), "host:port", field, parse_host_port, print_text);

@@ -35,6 +35,7 @@ class ConfigParser {
   void check_chunks();
   void check_batch();
   void check_link();
+  void check_draft();
   bool all_valid(std::initializer_list<std::string_view> keys) const {
     return reader_.all_valid(keys);
   }
@@ -59,6 +60,30 @@ void ConfigParser::find_contradictions() {
   check_chunks();
   check_batch();
   check_link();
+  check_draft();
+}
+
+void ConfigParser::check_draft() {
+  const DraftConfig& draft = config_.draft;
+  if (all_valid({"draft.kind", "draft.path"})) {
+    const bool needs_path = draft.kind == DraftKind::kDflash2 || draft.kind == DraftKind::kDspark ||
+                            draft.kind == DraftKind::kDflash;
+    if (needs_path && draft.path.empty()) {
+      blame({"draft.kind"},
+            "this kind of draft has a checkpoint of its own and draft.path is not given; set it to "
+            "the draft's directory");
+    }
+    if (draft.kind == DraftKind::kNgram && !draft.path.empty()) {
+      blame({"draft.path", "draft.kind"},
+            absl::StrCat("draft.kind is ngram, which has no checkpoint, and draft.path is ",
+                         quote(draft.path), "; remove draft.path or set another draft.kind"));
+    }
+  }
+  if (!all_valid({"draft.ngram_min", "draft.ngram_max"})) return;
+  if (draft.ngram_min <= draft.ngram_max) return;
+  blame({"draft.ngram_min", "draft.ngram_max"},
+        absl::StrCat("draft.ngram_min (", draft.ngram_min, ") is larger than draft.ngram_max (",
+                     draft.ngram_max, "); lower draft.ngram_min or raise draft.ngram_max"));
 }
 
 void ConfigParser::check_link() {

@@ -172,7 +172,12 @@ absl::Status EngineLoop::reconfigure(const ResidencyConfig& residency,
   {
     MutexLock lock(mutex_);
     wanted_ = {residency, scheduler};
-    wanted_->scheduler.num_draft_tokens = config_.scheduler.num_draft_tokens;
+    // The draft stays as it is.
+    SchedulerConfig& wanted = wanted_->scheduler;
+    wanted.num_draft_tokens = config_.scheduler.num_draft_tokens;
+    wanted.is_draft_length_adaptive = config_.scheduler.is_draft_length_adaptive;
+    wanted.ngram_min = config_.scheduler.ngram_min;
+    wanted.ngram_max = config_.scheduler.ngram_max;
   }
   wake();
   MutexLock lock(mutex_);

@@ -33,6 +33,7 @@ class LoadConfig : public testing::Test {
 
 constexpr const char* kEveryKey = R"(schema_version: 1
 model: {path: /models/glm, name: glm, max_context: 131072}
+draft: {kind: dspark, path: /models/spark, max_tokens: 5, ngram_min: 3, ngram_max: 6}
 device: {backend: cpu, memory: 1GiB, chunk: 4MiB, threads: 3, ordinal: 2, scratch: 32MiB,
          gemm: library, link_bandwidth: 45GB, link_latency: 5us, emulate_link: true}
 parallel: {ranks: 4, mode: data}
@@ -69,6 +70,11 @@ void expect_memory_keys(const EngineConfig& c) {
   EXPECT_EQ(c.model.path, "/models/glm");
   EXPECT_EQ(c.model.name, "glm");
   EXPECT_EQ(c.model.max_context, 131072);
+  EXPECT_EQ(c.draft.kind, DraftKind::kDspark);
+  EXPECT_EQ(c.draft.path, "/models/spark");
+  EXPECT_EQ(c.draft.max_tokens, 5);
+  EXPECT_EQ(c.draft.ngram_min, 3);
+  EXPECT_EQ(c.draft.ngram_max, 6);
   EXPECT_EQ(c.device.backend, BackendKind::kCpu);
   EXPECT_EQ(c.device.memory_bytes, int64_t{1} << 30);
   EXPECT_EQ(c.device.chunk_bytes, int64_t{4} << 20);
@@ -152,6 +158,16 @@ TEST_F(LoadConfig, takes_a_relative_path_from_the_directory_of_the_file) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->config.model.path, (directory_ / "models/glm").string());
   EXPECT_EQ(loaded->config.model.name, "glm");
+}
+
+TEST_F(LoadConfig, takes_the_path_of_a_draft_like_that_of_the_model) {
+  const std::string path = write("conf/a.yaml",
+                                 "schema_version: 1\nmodel: {path: /m}\n"
+                                 "draft: {kind: dflash2, path: ../models/draft/}\n");
+  const auto loaded = load_config(path, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.draft.path, (directory_ / "models/draft").string());
+  EXPECT_EQ(loaded->config.draft.max_tokens, 0) << "auto";
 }
 
 TEST_F(LoadConfig, resolves_the_link_of_the_directory_before_going_up_from_it) {

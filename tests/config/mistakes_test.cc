@@ -43,9 +43,8 @@ TEST(Mistakes, unknown_key_with_nothing_close) {
             "a.yaml:5:3: kv.zzz: unknown key; the keys of 'kv' are: row_format, index_format, "
             "prefix_cache");
   EXPECT_EQ(errors_after_head("gpu:\n  memory: 1\n"),
-            "a.yaml:4:1: gpu: unknown key; the sections are: model, device, parallel, host, kv, "
-            "residency, "
-            "scheduler, limits, server, log");
+            "a.yaml:4:1: gpu: unknown key; the sections are: model, draft, device, parallel, "
+            "host, kv, residency, scheduler, limits, server, log");
 }
 
 TEST(Mistakes, key_in_the_wrong_section) {
@@ -380,6 +379,44 @@ TEST(Mistakes, after_a_hundred_only_their_number_is_given) {
   const std::string errors = errors_after_head(text);
   EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 100);
   EXPECT_TRUE(errors.ends_with("\nand 50 more errors; fix these first"));
+}
+
+TEST(Mistakes, draft_without_its_checkpoint) {
+  const std::string wrong =
+      "a.yaml:5:3: draft.kind: this kind of draft has a checkpoint of its own and draft.path is "
+      "not "
+      "given; set it to the draft's directory";
+  for (const char* kind : {"dflash2", "dspark", "dflash"}) {
+    EXPECT_EQ(errors_after_head(absl::StrCat("draft:\n  kind: ", kind, "\n")), wrong) << kind;
+  }
+  for (const char* kind : {"none", "mtp", "ngram"}) {
+    EXPECT_EQ(errors_after_head(absl::StrCat("draft:\n  kind: ", kind, "\n")), "") << kind;
+  }
+  for (const char* kind : {"none", "mtp", "dflash2", "dspark", "dflash"}) {
+    EXPECT_EQ(errors_after_head(absl::StrCat("draft:\n  path: /d\n  kind: ", kind, "\n")), "")
+        << kind;
+  }
+  EXPECT_EQ(
+      errors_after_head("draft:\n  kind: ngram\n  path: /d\n"),
+      "a.yaml:6:3: draft.path: draft.kind is ngram, which has no checkpoint, and draft.path is "
+      "'/d'; remove draft.path or set another draft.kind");
+}
+
+TEST(Mistakes, lengths_of_drafts_and_ngrams) {
+  EXPECT_EQ(errors_after_head("draft:\n  max_tokens: 31\n"), "");
+  EXPECT_EQ(errors_after_head("draft:\n  max_tokens: auto\n"), "");
+  EXPECT_EQ(
+      errors_after_head("draft:\n  max_tokens: 0\n"),
+      "a.yaml:5:15: draft.max_tokens: 0 is below the minimum of 1; write a whole number from 1 "
+      "to 31");
+  EXPECT_EQ(
+      errors_after_head("draft:\n  max_tokens: 32\n"),
+      "a.yaml:5:15: draft.max_tokens: 32 is above the maximum of 31; write a whole number from "
+      "1 to 31");
+  EXPECT_EQ(errors_after_head("draft:\n  ngram_min: 4\n  ngram_max: 4\n"), "");
+  EXPECT_EQ(errors_after_head("draft:\n  ngram_min: 5\n"),
+            "a.yaml:5:3: draft.ngram_min: draft.ngram_min (5) is larger than draft.ngram_max (4); "
+            "lower draft.ngram_min or raise draft.ngram_max");
 }
 
 }  // namespace

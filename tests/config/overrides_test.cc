@@ -72,10 +72,9 @@ TEST(Overrides, say_what_is_wrong_with_the_key) {
             "--set residncy.mode=fixed: unknown key; did you mean 'residency.mode'?");
   EXPECT_EQ(errors_with({"mode=fixed"}),
             "--set mode=fixed: unknown key; did you mean 'parallel.mode' or 'residency.mode'?");
-  EXPECT_EQ(
-      errors_with({"a.b=c"}),
-      "--set a.b=c: unknown key; the sections are: model, device, parallel, host, kv, residency, "
-      "scheduler, limits, server, log");
+  EXPECT_EQ(errors_with({"a.b=c"}),
+            "--set a.b=c: unknown key; the sections are: model, draft, device, parallel, host, kv, "
+            "residency, scheduler, limits, server, log");
   EXPECT_EQ(errors_with({"kv=fp8"}),
             "--set kv=fp8: 'kv' is a section; set section.key=value with one of its keys: "
             "row_format, index_format, prefix_cache");

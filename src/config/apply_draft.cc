@@ -1,0 +1,19 @@
+#include <algorithm>
+
+#include "dhisparse/config.h"
+
+namespace dhs {
+
+void apply_draft(const DraftConfig& draft, int num_proposed, SchedulerConfig& scheduler) {
+  const bool is_ngram = draft.kind == DraftKind::kNgram;
+  const bool is_auto = draft.max_tokens == 0;
+  int most = is_auto ? num_proposed : std::min(draft.max_tokens, num_proposed);
+  if (is_ngram) most = is_auto ? kNgramTokens : draft.max_tokens;
+  if (draft.kind == DraftKind::kNone) most = 0;
+  scheduler.num_draft_tokens = most;
+  scheduler.is_draft_length_adaptive = is_auto && most > 0;
+  scheduler.ngram_min = is_ngram ? draft.ngram_min : 0;
+  scheduler.ngram_max = is_ngram ? draft.ngram_max : 0;
+}
+
+}  // namespace dhs

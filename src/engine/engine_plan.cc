@@ -9,7 +9,6 @@ namespace dhs {
 namespace {
 
 constexpr int64_t kChunkAlignment = 256;
-constexpr int32_t kMostLookedUpTokens = 8;  // that n-gram lookup proposes when nothing is said
 
 absl::StatusOr<int64_t> choose_max_context(const EngineConfig& config,
                                            const ModelDescription& model) {
@@ -58,29 +57,33 @@ absl::Status check_chunk_size(const EnginePlan& plan) {
 
 bool has_model(DraftKind kind) { return kind != DraftKind::kNone && kind != DraftKind::kNgram; }
 
+absl::Status check_draft(const EngineConfig& config, const DraftDescription& draft) {
+  if (config.draft.max_tokens > draft.num_proposals) {
+    return absl::InvalidArgumentError(absl::StrCat("draft.max_tokens is ", config.draft.max_tokens,
+                                                   ", the draft of draft.path ", config.draft.path,
+                                                   " proposes at most ", draft.num_proposals));
+  }
+  if (config.draft.kind == DraftKind::kMtp && config.parallel.num_ranks > 1 &&
+      config.parallel.mode == ParallelMode::kData) {
+    return absl::InvalidArgumentError(
+        "draft.kind: mtp does not work with parallel.mode: data, where the ranks' experts would "
+        "have to meet for every draft token; use parallel.mode: tensor or another draft");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status plan_draft(const EngineConfig& config, EnginePlan& plan) {
   if (config.draft.kind == DraftKind::kNone) return absl::OkStatus();
-  int32_t most = kMostLookedUpTokens;
   if (has_model(config.draft.kind)) {
     const bool is_exact = config.kv.row_format == RowFormat::kF32;
     DHS_ASSIGN_OR_RETURN(plan.draft, describe_draft(config.draft, config.model.path,
                                                     is_exact ? DType::kF32 : DType::kBf16));
-    if (config.draft.kind == DraftKind::kMtp && config.parallel.num_ranks > 1 &&
-        config.parallel.mode == ParallelMode::kData) {
-      return absl::InvalidArgumentError(
-          "draft.kind: mtp does not work with parallel.mode: data, where the ranks' experts would "
-          "have to meet for every draft token; use parallel.mode: tensor or another draft");
-    }
     plan.layout.draft_page = plan.draft.page;
-    most = plan.draft.num_proposals;
+    DHS_RETURN_IF_ERROR(check_draft(config, plan.draft));
   }
-  const int32_t wanted = config.draft.max_tokens == 0 ? most : config.draft.max_tokens;
-  if (wanted > most && has_model(config.draft.kind)) {
-    return absl::InvalidArgumentError(absl::StrCat("draft.max_tokens is ", wanted,
-                                                   ", the draft of ", config.draft.path,
-                                                   " proposes at most ", most));
-  }
-  plan.max_draft_tokens = wanted;
+  SchedulerConfig scheduler = config.scheduler;
+  apply_draft(config.draft, plan.draft.num_proposals, scheduler);
+  plan.max_draft_tokens = scheduler.num_draft_tokens;
   return absl::OkStatus();
 }
 

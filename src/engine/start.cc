@@ -79,7 +79,10 @@ absl::StatusOr<std::unique_ptr<Engine>> start_engine(const EngineConfig& config)
                  .longest_request = longest,
                  .vocab_size = plan.model.vocab_size,
                  .eos_token_ids = plan.model.eos_token_ids};
-  return std::make_unique<EngineLoop>(config, std::move(info), std::move(kv), std::move(executor));
+  EngineConfig effective = config;
+  apply_draft(config.draft, plan.draft.num_proposals, effective.scheduler);
+  return std::make_unique<EngineLoop>(effective, std::move(info), std::move(kv),
+                                      std::move(executor));
 }
 
 }  // namespace dhs

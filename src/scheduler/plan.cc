@@ -122,8 +122,12 @@ SequenceWork Scheduler::work_of(const Sequence& sequence, int64_t num_tokens) {
   work.wants_token = num_tokens == sequence.num_waiting_tokens();
   work.sampling = &sampling;
   work.seed = *sampling.seed;
-  if (sequence.num_output_tokens() < sampling.min_tokens) {
+  const int64_t after = sequence.num_computed_tokens + num_tokens;
+  if (after < sequence.num_tokens()) work.next_token = sequence.tokens[after];
+  const int64_t num_masked = sampling.min_tokens - sequence.num_output_tokens();
+  if (num_masked > 0) {
     work.masked_tokens = sequence.stop_tokens;
+    work.num_masked_draws = static_cast<int32_t>(num_masked);
   }
   return work;
 }

@@ -22,6 +22,7 @@ struct BatchLimits {
   int64_t max_num_blocks = 0;  // host blocks of one sequence
   int64_t max_logprobs = 0;    // alternatives per draw
   int64_t max_masked = 0;      // masked tokens per draw
+  bool has_draft_pages = false;
 };
 
 class BatchTables {
@@ -58,6 +59,7 @@ class BatchTables {
     TensorView<int32_t, 1> masked_tokens;     // [max_sequences * max_masked]
     TensorView<int32_t, 2> block_table;       // [max_sequences, max_num_blocks]
     TensorView<int32_t, 2> item_table;        // [max_sequences, max_num_blocks]
+    TensorView<int32_t, 2> page_table;        // [max_sequences, max_num_blocks]; empty: no pages
     TensorView<int32_t, 1> drawn;             // [max_sequences], from here on: results
     TensorView<float, 1> logprobs;            // [max_sequences]
     TensorView<int32_t, 2> top_tokens;        // [max_sequences, max_logprobs]

@@ -5,6 +5,8 @@
 //               scale group of 128 latents), store.
 //   index keys  grid: tokens / 4; 128 threads, a warp per token; shared memory: 4 * key_bytes,
 //               rounded up. Stages: encode, store.
+//   draft kv    grid: (tokens, layers * 2); 128 threads, each 16 stored bytes at a time; no shared
+//               memory.
 // Bound by latency in a decode step (a few rows) and by the host link's writes in a prefill chunk:
 // row_bytes to the host and to the device per token, about 10 operations per value.
 //
@@ -99,6 +101,42 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
 }
 
+// 16 stored bytes of `values`.
+__device__ __forceinline__ uint4 encode_vector(DType dtype, const float* values) {
+  if (dtype == DType::kF32) {
+    return {__float_as_uint(values[0]), __float_as_uint(values[1]), __float_as_uint(values[2]),
+            __float_as_uint(values[3])};
+  }
+  uint32_t pairs[4];
+  for (int i = 0; i < 4; ++i) {
+    pairs[i] = cuda::encode_bf16(values[2 * i]) |
+               static_cast<uint32_t>(cuda::encode_bf16(values[2 * i + 1])) << 16;
+  }
+  return {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
+
+__global__ void __launch_bounds__(kThreads)
+    append_draft_kv_kernel(AppendDraftKvParams params, cuda::ItemAddresses pages) {
+  const DraftPageLayout& layout = params.layout;
+  const int64_t token = blockIdx.x;
+  const int64_t host_row = params.host_rows(token);
+  if (host_row < 0) return;
+  const int32_t page = params.page_of_token(token);
+  const int64_t block = host_row / layout.page_tokens;
+  const int64_t at = layout.offset(static_cast<int32_t>(blockIdx.y / 2), blockIdx.y % 2 == 1,
+                                   host_row % layout.page_tokens);
+  std::byte* host =
+      params.host_base + block * params.host_block_bytes + params.host_page_offset + at;
+  std::byte* device = page == kAbsent ? nullptr : pages.at(page) + at;
+  const float* values = params.kv.row(token) + blockIdx.y * layout.width();
+  const int values_per_vector = layout.dtype == DType::kF32 ? 4 : 8;
+  for (int64_t i = threadIdx.x; i < layout.token_bytes() / 16; i += kThreads) {
+    const uint4 stored = encode_vector(layout.dtype, values + i * values_per_vector);
+    simt::store_streaming_16(host + i * 16, stored);
+    if (device != nullptr) simt::store_16(device + i * 16, stored);
+  }
+}
+
 }  // namespace
 
 void launch_append_rows_cuda(const AppendRowsParams& params, Stream stream) {
@@ -118,6 +156,14 @@ void launch_append_index_keys_cuda(const AppendIndexKeysParams& params, Stream s
                 .shared_bytes = kWarps * row_aligned(params.layout.key_bytes())},
                stream, params, cuda::Divisor(params.layout.block_tokens),
                cuda::ItemAddresses(params.pages));
+}
+
+void launch_append_draft_kv_cuda(const AppendDraftKvParams& params, Stream stream) {
+  cuda::launch("append_draft_kv", append_draft_kv_kernel,
+               {.grid = dim3(static_cast<unsigned>(params.host_rows.sizes[0]),
+                             static_cast<unsigned>(2 * params.layout.num_layers)),
+                .block = dim3(kThreads)},
+               stream, params, cuda::ItemAddresses(params.pages));
 }
 
 }  // namespace dhs

@@ -1,4 +1,4 @@
-// append: write a step's new rows and index keys through to both tiers.
+// append: write a step's new rows, index keys and draft keys and values through to both tiers.
 //
 // For every new token: its row of one layer goes to the token's record in the host block and, if
 // the record is resident, to its slot; its index key goes to the host block's page and to the
@@ -10,6 +10,7 @@
 
 #include "dhisparse/stream.h"
 #include "dhisparse/tensor.h"
+#include "kernels/draft_attention/draft_attention.h"
 #include "kernels/gather/gather.h"
 #include "kernels/kv_row/kv_row.h"
 
@@ -39,5 +40,17 @@ struct AppendIndexKeysParams {
   TensorView<const float, 2> keys;             // [num_tokens, index_dim]
 };
 void launch_append_index_keys(const AppendIndexKeysParams& params, Stream stream);
+
+struct AppendDraftKvParams {
+  DraftPageLayout layout;  // token_bytes() is a multiple of 16
+  std::byte* host_base = nullptr;
+  int64_t host_block_bytes = 0;
+  int64_t host_page_offset = 0;  // of the draft page within a host block
+  ChunkedItems pages;
+  TensorView<const int64_t, 1> host_rows;      // [num_tokens], negative: padding
+  TensorView<const int32_t, 1> page_of_token;  // [num_tokens], -1: written to the host block only
+  TensorView<const float, 2> kv;  // [num_tokens, num_layers * 2 * width]: per layer K, then V
+};
+void launch_append_draft_kv(const AppendDraftKvParams& params, Stream stream);
 
 }  // namespace dhs

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -209,6 +210,95 @@ TEST(AppendIndexKeys, writes_nothing_for_padding) {
 
 TEST(AppendIndexKeys, takes_no_tokens_as_nothing_to_do) {
   expect_both_pages_get({{RowFormat::kFp8, 128, kBlockTokens}, {}});
+}
+
+// ---- Draft keys and values ----------------------------------------------------------------------
+
+struct DraftCase {
+  DraftPageLayout layout;
+  std::vector<int64_t> host_rows;
+  std::vector<int32_t> pages;  // of the tokens
+};
+
+// Encoded token by token into the host block and, where there is one, the page.
+void append_expected(const DraftCase& c, const std::vector<float>& kv, const ChunkedItems& pages,
+                     Bytes& arena) {
+  const DraftPageLayout& layout = c.layout;
+  const int64_t block_bytes = layout.page_bytes() + 112, width = layout.width();
+  for (size_t i = 0; i < c.host_rows.size(); ++i) {
+    if (c.host_rows[i] < 0) continue;
+    std::byte* host = arena.data() + c.host_rows[i] / layout.page_tokens * block_bytes + 48;
+    const int64_t token = c.host_rows[i] % layout.page_tokens;
+    for (int64_t part = 0; part < 2 * layout.num_layers; ++part) {
+      const float* values =
+          &kv[i * static_cast<size_t>(2 * layout.num_layers * width + 3) + part * width];
+      Bytes stored(static_cast<size_t>(layout.token_bytes()));
+      if (layout.dtype == DType::kF32) {
+        std::memcpy(stored.data(), values, stored.size());
+      } else {
+        convert_to_bf16(values, width, reinterpret_cast<Bf16*>(stored.data()));
+      }
+      const int64_t at =
+          ((part / 2 * 2 + part % 2) * layout.page_tokens + token) * layout.token_bytes();
+      std::copy(stored.begin(), stored.end(), host + at);
+      if (c.pages[i] < 0) continue;
+      std::copy(stored.begin(), stored.end(), pages.at(c.pages[i]) + at);
+    }
+  }
+}
+
+void expect_both_draft_pages_get(const DraftCase& c) {
+  const auto num_tokens = static_cast<int64_t>(c.host_rows.size());
+  const int64_t page_bytes = c.layout.page_bytes(), block_bytes = page_bytes + 112,
+                item_bytes = page_bytes + 32, chunk_bytes = kItemsPerChunk * item_bytes + 16,
+                columns = c.layout.num_layers * 2 * c.layout.width(), stride = columns + 3;
+  const std::vector<float> kv = make_values(num_tokens * stride, 4);
+  const std::vector<int64_t> offsets = {chunk_bytes, 0};
+  Bytes arena(static_cast<size_t>(kNumBlocks * block_bytes), std::byte{0xee});
+  Bytes pool(static_cast<size_t>(2 * chunk_bytes), std::byte{0xdd});
+
+  const HostArray host(arena);
+  const DeviceArray<std::byte> device(pool);
+  const DeviceArray<int64_t> device_offsets(offsets), host_rows(c.host_rows);
+  const DeviceArray<int32_t> pages(c.pages);
+  const DeviceArray<float> device_kv(kv);
+  launch_append_draft_kv(
+      {.layout = c.layout,
+       .host_base = host.data(),
+       .host_block_bytes = block_bytes,
+       .host_page_offset = 48,
+       .pages = {device.data(), device_offsets.data(), kItemsPerChunk, item_bytes},
+       .host_rows = view<const int64_t>(host_rows.data(), num_tokens),
+       .page_of_token = view<const int32_t>(pages.data(), num_tokens),
+       .kv = {device_kv.data(), {num_tokens, columns}, {stride, 1}}},
+      test::stream());
+
+  append_expected(c, kv, {pool.data(), offsets.data(), kItemsPerChunk, item_bytes}, arena);
+  EXPECT_TRUE(device.download() == pool);
+  EXPECT_TRUE(host.bytes() == arena);
+}
+
+TEST(AppendDraftKv, writes_all_layers_into_both_pages_and_nowhere_else) {
+  for (DType dtype : {DType::kBf16, DType::kF32}) {
+    for (const DraftPageLayout& layout :
+         {DraftPageLayout{dtype, 1, 1, 8, kBlockTokens}, DraftPageLayout{dtype, 3, 2, 24, 4},
+          DraftPageLayout{dtype, 2, 8, 128, kBlockTokens}}) {
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", " << layout.width());
+      expect_both_draft_pages_get({layout, {0, 1, 2, 3, 6, 23, 12}, {5, 5, 5, 5, 0, 2, 3}});
+    }
+  }
+}
+
+TEST(AppendDraftKv, writes_to_the_host_alone_where_the_device_has_no_page) {
+  expect_both_draft_pages_get({{DType::kBf16, 2, 2, 16, kBlockTokens}, {3, 4, 9}, {-1, 2, -1}});
+}
+
+TEST(AppendDraftKv, writes_nothing_for_padding) {
+  expect_both_draft_pages_get({{DType::kBf16, 2, 2, 16, kBlockTokens}, {-1, 7, -1}, {-1, 1, 0}});
+}
+
+TEST(AppendDraftKv, takes_no_tokens_as_nothing_to_do) {
+  expect_both_draft_pages_get({{DType::kBf16, 2, 2, 16, kBlockTokens}, {}, {}});
 }
 
 }  // namespace

@@ -13,7 +13,14 @@
 namespace dhs {
 
 // What takes most of the tier in which the next request finds no room.
-enum class CapacityLimit { kHostPool, kIndexKeys, kProtectedRows, kFixedRows, kWholeRows };
+enum class CapacityLimit {
+  kHostPool,
+  kIndexKeys,
+  kDraftPages,
+  kProtectedRows,
+  kFixedRows,
+  kWholeRows
+};
 
 struct ContextCapacity {
   int64_t context = 0;       // tokens of each request, prompt and output together
@@ -48,7 +55,7 @@ struct CapacityPlan {
 // the checkpoint, not its weights. Errors are those of start_engine.
 absl::StatusOr<CapacityPlan> plan_capacity(const EngineConfig& config);
 
-// "host pool", "index keys", "protected rows", "fixed rows", "whole rows".
+// "host pool", "index keys", "draft pages", "protected rows", "fixed rows", "whole rows".
 const char* name_of(CapacityLimit limit);
 // As residency.mode says it.
 const char* name_of(ResidencyMode mode);

@@ -80,6 +80,7 @@ struct EngineState {
   PrefixCounts prefix;
   int64_t device_pool_bytes = 0;
   int64_t device_index_bytes = 0;
+  int64_t device_draft_bytes = 0;  // in draft pages
   int64_t device_row_cache_bytes = 0;
   int64_t host_pool_bytes = 0;
   int64_t host_used_bytes = 0;    // of requests
@@ -87,6 +88,7 @@ struct EngineState {
   int64_t chunk_bytes = 0;
   int64_t chunks_free = 0;
   ChunkCounts index_moves;
+  ChunkCounts draft_moves;
   std::vector<GroupState> groups;
   RequestFigures request_figures;
   StepFigures step_figures;

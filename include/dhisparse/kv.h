@@ -1,19 +1,21 @@
 // kv: accounting of both memory tiers. No bytes, no CUDA, no clock: simulations drive it as it is.
 //
 // Host tier: one pool of host blocks. A host block is the complete state of 64 consecutive tokens
-// of one sequence: the records of every index group, then the index keys of every group. Full
-// blocks are published when their bytes are durable: a later request that begins with the same
-// tokens takes them over instead of computing them. A published block that nobody holds stays until
-// its place is needed, the one given up first going first.
+// of one sequence: the records of every index group, the index keys of every group, the draft's
+// context. Full blocks are published when their bytes are durable: a later request that begins with
+// the same tokens takes them over instead of computing them. A published block that nobody holds
+// stays until its place is needed, the one given up first going first.
 // Device tier: one pool of chunks. A chunk belongs to the index keys (required, one index item per
-// host block that a running request covers), to the row cache of one index group (protected part
-// required, the rest optional), or to nobody.
+// host block that a running request covers), to draft pages (required, one per host block that its
+// next draft reads), to the row cache of one index group (protected part required, the rest
+// optional), or to nobody.
 //
 // A request reserves host blocks for its final length when it is admitted. On the device it covers
-// the tokens it has reached: index items for them and its protected rows. Covering more may fail
-// when memory is short; then some request is parked: it gives its device memory up, keeps its host
-// blocks, and comes back later without computing anything again. One request alone can always cover
-// all it was admitted for. Optional residency is what is left, given back at once when needed.
+// the tokens it has reached: index items for them, its protected rows, and draft pages for a window
+// that ends there. Covering more may fail when memory is short; then some request is parked: it
+// gives its device memory up, keeps its host blocks, and comes back later without computing them
+// again. One request alone can always cover all it was admitted for. Optional residency is what is
+// left, given back at once when needed.
 //
 // Owned by the engine thread.
 #pragma once
@@ -37,6 +39,8 @@
 namespace dhs {
 
 class DevicePool;
+struct Coverage;
+struct DeviceNeed;
 class HostBlocks;
 class KvManager;
 class ResidencyController;
@@ -45,6 +49,7 @@ class ResidencyController;
 struct KvDemand {
   int64_t max_tokens = 0;     // final length
   int64_t device_tokens = 0;  // to cover on the device at once; 0: all
+  int64_t known_tokens = 0;   // prompt and output so far: ends the draft's window; 0: all covered
   // The tokens known so far, for the prefix cache; without any, the request neither takes blocks
   // from it nor publishes its own.
   std::span<const TokenId> tokens = {};
@@ -66,6 +71,8 @@ class SequenceMemory {
   // By 64 positions: blocks for [0, max_tokens), index items for [0, device_tokens).
   std::span<const HostBlockId> blocks() const { return blocks_; }
   std::span<const int32_t> index_items() const { return index_items_; }
+  // As index_items(), -1 before the window; empty where drafts have no pages.
+  std::span<const int32_t> draft_pages() const { return draft_pages_; }
   int64_t max_tokens() const { return max_tokens_; }
   int64_t device_tokens() const;  // a multiple of 64, or max_tokens; 0: parked
   bool is_parked() const { return index_items_.empty(); }
@@ -89,6 +96,7 @@ class SequenceMemory {
   int64_t cached_tokens_ = 0;
   std::vector<HostBlockId> blocks_;
   std::vector<int32_t> index_items_;
+  std::vector<int32_t> draft_pages_;
   // Its chain in the prefix cache: the block of each of its first blocks' content, its own or one
   // that was there before. Null root: it is not to publish.
   std::optional<int32_t> root_;
@@ -114,7 +122,7 @@ class KvManager {
   bool has_host_room(const KvDemand& demand) const { return has_host_room(demand, match(demand)); }
   // Tokens at the start of the demand's that the prefix cache has.
   int64_t cached_tokens(const KvDemand& demand) const;
-  // Chunks that no running request requires: free, or optional residency.
+  // That no running request requires: free, or optional residency.
   int64_t num_optional_chunks() const;
 
   // Reserves what the request needs, taking optional residency back where necessary; nullopt when
@@ -124,14 +132,13 @@ class KvManager {
     return admit({.max_tokens = max_tokens});
   }
 
-  // Covers the request's first `tokens` tokens on the device, of which the first `num_written` have
-  // their state in the host blocks. False, and nothing changed, when memory is short. A parked
-  // request comes back by this, where can_admit would let it. tokens: 1 .. max_tokens.
-  bool cover(SequenceMemory& memory, int64_t tokens, int64_t num_written);
+  // Covers the request's first `tokens` (1 .. max_tokens) on the device; of `num_written` the state
+  // is in the host blocks. Gives up draft pages before its window. False, and nothing else changed,
+  // when memory is short. A parked request comes back by this, where can_admit would let it.
+  bool cover(SequenceMemory& memory, int64_t tokens, int64_t num_written, int64_t known_tokens = 0);
   // Gives the device memory up. Work that is queued already may still use it.
   void park(SequenceMemory& memory);
-  // Whether that could work out if all of `others` were parked, at best: an admission, or covering
-  // `tokens` of a parked request.
+  // Whether it could work out, were `others` parked: admission, or covering a parked request.
   using Others = std::span<const SequenceMemory* const>;
   bool could_admit(const KvDemand& demand, Others others) const;
   bool could_cover(const SequenceMemory& memory, int64_t tokens, Others others) const;
@@ -155,13 +162,12 @@ class KvManager {
   // Blocks whose content is gone since the last call: their slots must be invalidated before
   // anything is written.
   std::vector<HostBlockId> take_retired_blocks();
-  // Index items to bring to the device before anything reads them, since the last call.
+  // What to bring to the device before anything reads it, since the last call.
   std::vector<BlockRestore> take_restores();
 
   KvUsage usage() const;
 
-  // The first violated invariant, or empty: every chunk has one owner, every block is free, cached
-  // or held, required capacity is covered.
+  // The first violated invariant, or empty: owners of chunks, holders of blocks, what is required.
   std::string check_invariants() const;
 
  private:
@@ -170,8 +176,11 @@ class KvManager {
   std::vector<HostBlockId> match(const KvDemand& demand) const;
   bool has_host_room(const KvDemand& demand, std::span<const HostBlockId> matched) const;
   bool has_room(const KvDemand& demand, std::span<const HostBlockId> matched) const;
-  int64_t num_new_items(std::span<const HostBlockId> blocks) const;
-  void take_device_part(SequenceMemory& memory, int64_t num_blocks, int64_t num_written);
+  void add_growth(DeviceNeed& need, bool is_growing) const;
+  DeviceNeed need_of(const KvDemand& demand, std::span<const HostBlockId> matched) const;
+  DeviceNeed need_of(const SequenceMemory& memory, const Coverage& to) const;
+  void take_device_part(SequenceMemory& memory, const Coverage& to);
+  void give_up_pages(SequenceMemory& memory, int64_t first_page);
   void release(SequenceMemory& memory);
 
   const KvGeometry geometry_;

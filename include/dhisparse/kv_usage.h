@@ -23,10 +23,12 @@ struct KvUsage {
   int64_t host_blocks_cached = 0;  // published, held by nobody
   int64_t chunks_free = 0;
   int64_t chunks_index = 0;
+  int64_t chunks_draft = 0;
   std::vector<int64_t> chunks_rows;      // per group
   std::vector<int64_t> chunks_required;  // per group, of chunks_rows: not optional
   std::vector<ChunkCounts> row_moves;    // per group
   ChunkCounts index_moves;
+  ChunkCounts draft_moves;
   PrefixCounts prefix;
 };
 

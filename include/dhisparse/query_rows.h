@@ -18,6 +18,8 @@ struct QueryRows {
   TensorView<const int32_t, 1> positions;        // [num_rows]
   TensorView<const int32_t, 2> block_table;      // [num_sequences, max_num_blocks] host blocks
   TensorView<const int32_t, 2> item_table;       // [num_sequences, max_num_blocks] index items
+  // [num_sequences, max_num_blocks] draft pages, -1: not on the device; empty: drafts have none.
+  TensorView<const int32_t, 2> page_table;
   std::span<const int32_t> host_sequence_of_row;
   std::span<const int32_t> host_positions;
   int64_t num_rows() const { return positions.sizes[0]; }

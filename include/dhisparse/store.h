@@ -88,6 +88,7 @@ class KvStore {
   void append_rows(int layer, TensorView<const float, 2> latents, TensorView<const float, 2> ropes);
 
   ChunkedItems index_items() const { return index_items_; }
+  ChunkedItems draft_pages() const { return draft_pages_; }
 
   // selection: [num_rows, top_k] positions, -1 padded. Whoever watches is shown it first.
   using Watcher = std::function<void(int group, TensorView<const int32_t, 2> selection)>;
@@ -138,7 +139,8 @@ class KvStore {
   void set_chunk_offset(int64_t table, int32_t segment, int64_t offset);
   void retire(std::span<const HostBlockId> blocks);
   void release_rows(const ChunkMove& move);
-  void restore(std::span<const BlockRestore> restores);
+  void restore(std::span<const BlockRestore> restores, bool is_draft);
+  bool has_draft_pages() const { return geometry_.draft_page_bytes > 0; }
   void claim_new_rows(int group);
   void resolve(int group, const RowTile& tile, bool is_repeat);
   void gather(int group, int64_t first_byte, Stream stream);
@@ -157,19 +159,21 @@ class KvStore {
   MemoryRange state_arena_, step_arena_, counters_arena_;  // laid out by lay_out_*
   MemoryRange reports_;                                    // host memory: two places
   std::vector<RowCacheState> row_caches_;
-  std::vector<int64_t> live_rows_;        // per group: slots that have memory
-  TensorView<int64_t, 2> chunk_offsets_;  // [num_groups + 1, num_chunks]; the last: index segments
-  ChunkedItems index_items_;
+  std::vector<int64_t> live_rows_;  // per group: slots that have memory
+  // [num_groups + 2, num_chunks]; behind row caches: segments of index items, of draft pages.
+  TensorView<int64_t, 2> chunk_offsets_;
+  ChunkedItems index_items_, draft_pages_;
   TensorView<GroupCounters, 1> counters_;
   TensorView<int64_t, 1> selected_of_sequence_, missed_of_sequence_;  // [max_sequences]
 
   QueryRows rows_;
-  TensorView<int64_t, 1> host_rows_;                // [max_query_rows] of the step's tokens
-  TensorView<int32_t, 1> item_of_token_, visible_;  // [max_query_rows]
-  TensorView<int32_t, 2> step_slots_, miss_of_;     // [max_query_rows, top_k]
-  TensorView<FetchOrder, 1> orders_, restore_orders_;
+  TensorView<int64_t, 1> host_rows_;  // [max_query_rows] of the step's tokens
+  TensorView<int32_t, 1> item_of_token_, page_of_token_, visible_;  // [max_query_rows]
+  TensorView<int32_t, 2> step_slots_, miss_of_;                     // [max_query_rows, top_k]
+  TensorView<FetchOrder, 1> orders_, restore_orders_, draft_restore_orders_;
   TensorView<MoveOrder, 1> move_orders_;
-  TensorView<int32_t, 1> num_orders_, retired_blocks_;  // [3]: fetches, moves, restores
+  // Fetches, moves, restores of index items, of draft pages.
+  TensorView<int32_t, 1> num_orders_, retired_blocks_;
   TensorView<const int32_t, 2> selection_;
   Watcher watcher_;
   int selected_group_ = -1;

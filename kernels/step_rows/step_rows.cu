@@ -1,5 +1,5 @@
 // step_rows on CUDA: one thread per row, 128 threads per block, no shared memory. A step has few
-// rows: bound by the latency of two dependent loads; 32 bytes per row.
+// rows: bound by the latency of two dependent loads; 32 or 40 bytes per row.
 #include "kernels/cuda/launch.h"
 #include "kernels/step_rows/step_rows.h"
 
@@ -14,15 +14,19 @@ __global__ void step_rows_kernel(StepRowsParams params) {
   const int32_t position = params.positions(i);
   int64_t host_row = -1;
   int32_t item = -1;
+  int32_t page = -1;
+  const bool has_pages = params.page_table.data != nullptr;
   if (position >= 0) {
     const int32_t sequence = params.sequence_of_row(i);
     const int32_t block = position / params.block_tokens;
     host_row = int64_t{params.block_table(sequence, block)} * params.block_tokens +
                position % params.block_tokens;
     item = params.item_table(sequence, block);
+    if (has_pages) page = params.page_table(sequence, block);
   }
   params.host_rows(i) = host_row;
   params.item_of_token(i) = item;
+  if (has_pages) params.page_of_token(i) = page;
   params.visible(i) = position < 0 ? 0 : position + 1;
 }
 

@@ -41,6 +41,11 @@ std::string reloads(const ReloadCounts& counts) {
                          counts.is_last_successful ? "" : "; THE LATEST FAILED, see the log");
 }
 
+std::string draft_pages(const EngineState& engine) {
+  if (engine.draft_moves.grown == 0) return {};
+  return absl::StrCat(", draft pages ", size_text(engine.device_draft_bytes));
+}
+
 std::string summary(const ServerState& state) {
   const EngineState& engine = state.engine;
   std::string text;
@@ -65,10 +70,10 @@ std::string summary(const ServerState& state) {
                         engine.prefix.looked_up, engine.prefix.on_device, engine.prefix.on_host);
   text += latencies(engine);
   absl::StrAppendFormat(
-      &text, "device    %s: row caches %s, index keys %s, free %s (chunks of %s)\n",
+      &text, "device    %s: row caches %s, index keys %s%s, free %s (chunks of %s)\n",
       size_text(engine.device_pool_bytes), size_text(engine.device_row_cache_bytes),
-      size_text(engine.device_index_bytes), size_text(engine.chunks_free * engine.chunk_bytes),
-      size_text(engine.chunk_bytes));
+      size_text(engine.device_index_bytes), draft_pages(engine),
+      size_text(engine.chunks_free * engine.chunk_bytes), size_text(engine.chunk_bytes));
   absl::StrAppendFormat(&text, "host      %s: used %s (%s), cached prefixes %s\n",
                         size_text(engine.host_pool_bytes), size_text(engine.host_used_bytes),
                         percent_text(engine.host_used_bytes, engine.host_pool_bytes),

@@ -14,9 +14,9 @@ absl::StatusOr<BatchTables> BatchTables::create(Device& device, const BatchLimit
   DHS_ASSIGN_OR_RETURN(tables.inputs_, carve_with(&BatchTables::lay_out_inputs));
   DHS_ASSIGN_OR_RETURN(tables.results_, carve_with(&BatchTables::lay_out_results));
   DHS_ASSIGN_OR_RETURN(tables.host_results_, device.allocate_host(2 * tables.results_.bytes()));
-  // Every table once, and two rows of the block tables per request, each rounded up.
+  // Every table once, and three rows of the block tables per request, each rounded up.
   constexpr int64_t kRounding = 64;
-  const int64_t upload_bytes = tables.inputs_.bytes() + (2 * limits.max_sequences + 16) * kRounding;
+  const int64_t upload_bytes = tables.inputs_.bytes() + (3 * limits.max_sequences + 16) * kRounding;
   DHS_ASSIGN_OR_RETURN(tables.uploader_, Uploader::create(device, upload_bytes));
   tables.version_of_row_.resize(limits.max_sequences);
   for (auto* rows : {&tables.tokens_, &tables.positions_, &tables.sequence_of_row_,
@@ -56,6 +56,7 @@ void BatchTables::lay_out_inputs(ArenaCarver& carver) {
   device_.masked_tokens = carver.take<int32_t>(limits_.max_sequences * limits_.max_masked);
   device_.block_table = take_blocks();
   device_.item_table = take_blocks();
+  if (limits_.has_draft_pages) device_.page_table = take_blocks();
 }
 
 void BatchTables::lay_out_results(ArenaCarver& carver) {
@@ -210,6 +211,9 @@ void BatchTables::upload_blocks(const SequenceMemory& memory) {
   uploader_.upload(std::span<const int32_t>(block_row_.data(), count), device_.block_table.row(row),
                    stream);
   uploader_.upload(memory.index_items(), device_.item_table.row(row), stream);
+  if (limits_.has_draft_pages) {
+    uploader_.upload(memory.draft_pages(), device_.page_table.row(row), stream);
+  }
 }
 
 TokenBatch BatchTables::batch() const {
@@ -219,6 +223,7 @@ TokenBatch BatchTables::batch() const {
                    .positions = used(device_.positions, rows),
                    .block_table = device_.block_table,
                    .item_table = device_.item_table,
+                   .page_table = device_.page_table,
                    .host_sequence_of_row = sequence_of_row_,
                    .host_positions = positions_},
           .logit_rows = used(device_.logit_rows, num_logit_rows())};

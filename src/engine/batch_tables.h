@@ -27,6 +27,7 @@ struct BatchLimits {
   int64_t max_num_blocks = 0;  // host blocks of one sequence
   int64_t max_logprobs = 0;    // alternatives per draw
   int64_t max_masked = 0;      // masked tokens per draw
+  bool has_draft_pages = false;
 };
 
 class BatchTables {
@@ -87,14 +88,15 @@ class BatchTables {
     TensorView<int32_t, 1> masked_tokens;               // [max_sequences * max_masked]
     TensorView<int32_t, 2> block_table;                 // [max_sequences, max_num_blocks]
     TensorView<int32_t, 2> item_table;                  // [max_sequences, max_num_blocks]
-    TensorView<int32_t, 1> newest;                      // [max_sequences], from here on: results
-    TensorView<int32_t, 1> newest_position;             // [max_sequences]
-    TensorView<int32_t, 1> num_accepted;                // [max_sequences]
-    TensorView<int32_t, 1> row_before_anchor;           // [max_sequences]
-    TensorView<int32_t, 1> drawn;                       // [max_logit_rows]
-    TensorView<float, 1> logprobs;                      // [max_logit_rows]
-    TensorView<int32_t, 2> top_tokens;                  // [max_logit_rows, max_logprobs]
-    TensorView<float, 2> top_logprobs;                  // [max_logit_rows, max_logprobs]
+    TensorView<int32_t, 2> page_table;         // [max_sequences, max_num_blocks]; empty: no pages
+    TensorView<int32_t, 1> newest;             // [max_sequences], from here on: results
+    TensorView<int32_t, 1> newest_position;    // [max_sequences]
+    TensorView<int32_t, 1> num_accepted;       // [max_sequences]
+    TensorView<int32_t, 1> row_before_anchor;  // [max_sequences]
+    TensorView<int32_t, 1> drawn;              // [max_logit_rows]
+    TensorView<float, 1> logprobs;             // [max_logit_rows]
+    TensorView<int32_t, 2> top_tokens;         // [max_logit_rows, max_logprobs]
+    TensorView<float, 2> top_logprobs;         // [max_logit_rows, max_logprobs]
   };
 
   template <class T>

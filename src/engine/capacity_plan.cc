@@ -1,5 +1,6 @@
 #include "dhisparse/capacity_plan.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "dhisparse/base.h"
@@ -22,6 +23,7 @@ std::vector<int64_t> contexts_of(int64_t max_context) {
 CapacityLimit device_limit(const KvUsage& usage, ResidencyMode mode) {
   const int64_t rows =
       std::accumulate(usage.chunks_required.begin(), usage.chunks_required.end(), int64_t{0});
+  if (usage.chunks_draft > std::max(rows, usage.chunks_index)) return CapacityLimit::kDraftPages;
   if (usage.chunks_index > rows) return CapacityLimit::kIndexKeys;
   switch (mode) {
     case ResidencyMode::kAdaptive:
@@ -106,6 +108,8 @@ const char* name_of(CapacityLimit limit) {
       return "host pool";
     case CapacityLimit::kIndexKeys:
       return "index keys";
+    case CapacityLimit::kDraftPages:
+      return "draft pages";
     case CapacityLimit::kProtectedRows:
       return "protected rows";
     case CapacityLimit::kFixedRows:

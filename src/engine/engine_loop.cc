@@ -23,11 +23,14 @@ void add_memory(const KvManager& kv, EngineState& state) {
   state.chunks_free += usage.chunks_free;
   state.index_moves.grown += usage.index_moves.grown;
   state.index_moves.released += usage.index_moves.released;
+  state.draft_moves.grown += usage.draft_moves.grown;
+  state.draft_moves.released += usage.draft_moves.released;
   state.prefix.looked_up += usage.prefix.looked_up;
   state.prefix.on_device += usage.prefix.on_device;
   state.prefix.on_host += usage.prefix.on_host;
   state.device_pool_bytes += capacity.num_chunks * capacity.chunk_bytes;
   state.device_index_bytes += usage.chunks_index * capacity.chunk_bytes;
+  state.device_draft_bytes += usage.chunks_draft * capacity.chunk_bytes;
   for (size_t g = 0; g < state.groups.size(); ++g) {
     GroupState& group = state.groups[g];
     group.chunks += usage.chunks_rows[g];

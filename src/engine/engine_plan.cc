@@ -38,14 +38,14 @@ absl::StatusOr<int32_t> count_of(const char* key, int64_t bytes, const char* pie
 
 absl::Status check_chunk_size(const EnginePlan& plan) {
   const int64_t chunk = plan.capacity.chunk_bytes;
-  int64_t largest = plan.geometry.index_item_bytes;
+  int64_t largest = std::max(plan.geometry.index_item_bytes, plan.geometry.draft_page_bytes);
   for (const GroupGeometry& group : plan.geometry.groups) {
     largest = std::max(largest, group.record_bytes);
   }
   if (largest > chunk) {
-    return absl::InvalidArgumentError(absl::StrCat("device.chunk is ", chunk,
-                                                   " bytes, this model needs at least ", largest,
-                                                   " (its largest record or index item)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("device.chunk is ", chunk, " bytes, this model needs at least ", largest,
+                     " (its largest record, index item or draft page)"));
   }
   if (chunk % kChunkAlignment != 0) {
     return absl::InvalidArgumentError(

@@ -98,7 +98,8 @@ absl::StatusOr<std::unique_ptr<ModelExecutor>> ModelExecutor::load(std::unique_p
                            .max_logit_rows = max_logit_rows(config, plan),
                            .max_num_blocks = ceil_div(plan.max_context, kHostBlockTokens),
                            .max_logprobs = config.limits.max_logprobs,
-                           .max_masked = config.limits.max_stop_token_ids + num_stops};
+                           .max_masked = config.limits.max_stop_token_ids + num_stops,
+                           .has_draft_pages = plan.geometry.draft_page_bytes > 0};
   DHS_ASSIGN_OR_RETURN(BatchTables tables, BatchTables::create(*device, limits));
   if (!config.residency.trace.empty()) {
     DHS_ASSIGN_OR_RETURN(parts.recorder, open_recorder(*device, ranks, config, plan));

@@ -12,6 +12,11 @@ constexpr int64_t kStepsToEvenOut = 1024;
 // How much fuller for its weight the group that gives must stay.
 constexpr double kWorthEvening = 1.1;
 
+int32_t pages_per_segment(const KvGeometry& geometry, const KvCapacity& capacity) {
+  if (geometry.draft_page_bytes == 0) return 1;  // none is ever held
+  return static_cast<int32_t>(geometry.draft_pages_per_chunk(capacity.chunk_bytes));
+}
+
 }  // namespace
 
 DevicePool::DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
@@ -22,6 +27,7 @@ DevicePool::DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
       residency_(residency),
       items_(capacity.num_chunks,
              static_cast<int32_t>(geometry.index_items_per_chunk(capacity.chunk_bytes))),
+      pages_(capacity.num_chunks, pages_per_segment(geometry, capacity)),
       rows_(geometry.groups.size()),
       row_moves_(geometry.groups.size()),
       weights_(geometry.groups.size(), 1.0) {
@@ -31,7 +37,8 @@ DevicePool::DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
 // ---- Requirements -------------------------------------------------------------------------------
 
 DevicePool::Need DevicePool::need_of(int64_t num_tokens) const {
-  Need need{.items = ceil_div(num_tokens, kHostBlockTokens)};
+  const int64_t num_blocks = ceil_div(num_tokens, kHostBlockTokens);
+  Need need{.items = num_blocks, .pages = geometry_.max_num_draft_pages(num_blocks)};
   const int64_t selected = std::min(geometry_.decode_rows, num_tokens);
   switch (residency_.mode) {
     case ResidencyMode::kAdaptive:
@@ -62,11 +69,13 @@ int64_t DevicePool::chunks_of_all_rows(int64_t rows) const {
 
 int64_t DevicePool::chunks_for(const Need& need) const {
   return ceil_div(need.items, geometry_.index_items_per_chunk(chunk_bytes_)) +
+         ceil_div(need.pages, pages_.items_per_segment()) +
          chunks_of_all_rows(required_rows(need.own_rows, need.items));
 }
 
 bool DevicePool::fits(const Need& more) const {
-  const int64_t segments = items_.num_segments() + items_.missing_segments(more.items);
+  const int64_t segments =
+      num_segments() + items_.missing_segments(more.items) + pages_.missing_segments(more.pages);
   const int64_t rows = required_rows(own_rows_ + more.own_rows, items_.num_used() + more.items);
   return segments + chunks_of_all_rows(rows) <= num_chunks_;
 }
@@ -75,14 +84,18 @@ bool DevicePool::could_fit(const Need& more, const Need& freed) const {
   const int64_t items = more.items - freed.items;
   const int64_t rows =
       required_rows(own_rows_ + more.own_rows - freed.own_rows, items_.num_used() + items);
-  return items_.least_segments(items) + chunks_of_all_rows(rows) <= num_chunks_;
+  const int64_t segments =
+      items_.least_segments(items) + pages_.least_segments(more.pages - freed.pages);
+  return segments + chunks_of_all_rows(rows) <= num_chunks_;
 }
 
 void DevicePool::add(const Need& more) {
-  const int64_t new_segments = items_.missing_segments(more.items);
+  const int64_t new_index = items_.missing_segments(more.items);
+  const int64_t new_draft = pages_.missing_segments(more.pages);
   own_rows_ += more.own_rows;
-  shrink_to(required_rows(own_rows_, items_.num_used() + more.items), new_segments);
-  for (int64_t i = 0; i < new_segments; ++i) grow_index();
+  shrink_to(required_rows(own_rows_, items_.num_used() + more.items), new_index + new_draft);
+  for (int64_t i = 0; i < new_index; ++i) grow_index();
+  for (int64_t i = 0; i < new_draft; ++i) grow_draft();
 }
 
 void DevicePool::remove_rows(int64_t own_rows) {
@@ -101,7 +114,7 @@ bool DevicePool::set_residency(const ResidencyConfig& residency,
   const ResidencyConfig before = std::exchange(residency_, residency);
   const int64_t own_rows = own_rows_of(device_tokens);
   const int64_t chunks =
-      items_.num_segments() + chunks_of_all_rows(required_rows(own_rows, items_.num_used()));
+      num_segments() + chunks_of_all_rows(required_rows(own_rows, items_.num_used()));
   if (chunks > num_chunks_) {
     residency_ = before;
     return false;
@@ -118,8 +131,16 @@ void DevicePool::release_item(HostBlockId block) {
   free_.push_back(emptied->chunk);
 }
 
+void DevicePool::release_page(HostBlockId block) {
+  const auto emptied = pages_.release(block);
+  if (!emptied.has_value()) return;
+  ++draft_moves_.released;
+  moves_.push_back({ChunkMove::Kind::kReleaseDraft, 0, emptied->segment, emptied->chunk});
+  free_.push_back(emptied->chunk);
+}
+
 int64_t DevicePool::num_optional() const {
-  return num_chunks_ - items_.num_segments() - chunks_of_all_rows(required_rows());
+  return num_chunks_ - num_segments() - chunks_of_all_rows(required_rows());
 }
 
 // ---- Chunks -------------------------------------------------------------------------------------
@@ -154,6 +175,13 @@ void DevicePool::grow_index() {
   const int32_t segment = items_.add_segment(chunk);
   ++index_moves_.grown;
   moves_.push_back({ChunkMove::Kind::kGrowIndex, 0, segment, chunk});
+}
+
+void DevicePool::grow_draft() {
+  const ChunkId chunk = take_free();
+  const int32_t segment = pages_.add_segment(chunk);
+  ++draft_moves_.grown;
+  moves_.push_back({ChunkMove::Kind::kGrowDraft, 0, segment, chunk});
 }
 
 double DevicePool::fill(int group, int64_t chunks) const {
@@ -271,8 +299,10 @@ std::string DevicePool::check_invariants(std::span<const int64_t> device_tokens)
   }
   std::multiset<int32_t> owned;
   for (ChunkId chunk : free_) owned.insert(chunk.value);
-  for (const auto& chunk : items_.chunks()) {
-    if (chunk.has_value()) owned.insert(chunk->value);
+  for (const BlockItems* items : {&items_, &pages_}) {
+    for (const auto& chunk : items->chunks()) {
+      if (chunk.has_value()) owned.insert(chunk->value);
+    }
   }
   for (const auto& chunks : rows_) {
     for (ChunkId chunk : chunks) owned.insert(chunk.value);
@@ -284,7 +314,8 @@ std::string DevicePool::check_invariants(std::span<const int64_t> device_tokens)
   if (num_optional() < 0) {
     return absl::StrCat("over-committed by ", -num_optional(), " chunks of ", num_chunks_);
   }
-  return items_.check_invariants();
+  const std::string wrong = items_.check_invariants();
+  return wrong.empty() ? pages_.check_invariants() : absl::StrCat("index ", wrong);
 }
 
 }  // namespace dhs

@@ -1,7 +1,9 @@
-// The pool of chunks: which belong to the index keys, which to which row cache, which to nobody.
+// The pool of chunks: which belong to the index keys, which to draft pages, which to which row
+// cache, which to nobody.
 //
-// Required: the index items that requests cover, and in every row cache the rows that the mode
-// promises them. The rest is optional residency in adaptive mode, otherwise free.
+// Required: the index items that requests cover, the draft pages that their drafts read, and in
+// every row cache the rows that the mode promises them. The rest is optional residency in adaptive
+// mode, otherwise free.
 #pragma once
 
 #include <span>
@@ -12,42 +14,48 @@
 #include "dhisparse/config.h"
 #include "dhisparse/kv_geometry.h"
 #include "dhisparse/kv_usage.h"
-#include "kv/index_items.h"
+#include "kv/block_items.h"
 
 namespace dhs {
+
+// What requests require. Index items and draft pages are shared, rows are not: in resident mode
+// rows follow the items, otherwise every request brings its own.
+struct DeviceNeed {
+  int64_t items = 0;
+  int64_t pages = 0;
+  int64_t own_rows = 0;
+};
 
 class DevicePool {
  public:
   DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
              const ResidencyConfig& residency);
 
-  // What requests require. Index items are shared, rows are not: in resident mode rows follow the
-  // items, otherwise every request brings its own.
-  struct Need {
-    int64_t items = 0;
-    int64_t own_rows = 0;
-  };
-  // Of a request that covers this many tokens, alone.
+  using Need = DeviceNeed;
+  // Of a request that covers this many tokens, alone, with as many pages as it can come to.
   Need need_of(int64_t num_tokens) const;
 
   // Chunks for that need on an empty machine.
   int64_t chunks_for(const Need& need) const;
-  // Whether it fits on top of what is required now; at best: if the items in use lay close together
-  // and `freed` of the need were given up.
+  // Whether it fits on top of what is required now; at best: if the items and pages in use lay
+  // close together and `freed` of the need were given up.
   bool fits(const Need& more) const;
   bool could_fit(const Need& more, const Need& freed) const;
 
   // Takes optional residency back until the need is covered. Precondition: fits().
   void add(const Need& more);
-  // Row requirements only: items are given back one by one.
+  // Row requirements only: items and pages are given back one by one.
   void remove_rows(int64_t own_rows);
   // Promises other rows to requests that cover so many tokens each; false, and nothing changed,
   // when they do not fit so.
   bool set_residency(const ResidencyConfig& residency, std::span<const int64_t> device_tokens);
 
-  const IndexItems& items() const { return items_; }
-  IndexItems::Held hold_item(HostBlockId block) { return items_.hold(block); }
+  const BlockItems& items() const { return items_; }
+  BlockItems::Held hold_item(HostBlockId block) { return items_.hold(block); }
   void release_item(HostBlockId block);
+  const BlockItems& pages() const { return pages_; }
+  BlockItems::Held hold_page(HostBlockId block) { return pages_.hold(block); }
+  void release_page(HostBlockId block);
 
   // How optional residency is to be (residency_controller.h).
   struct Policy {
@@ -68,11 +76,13 @@ class DevicePool {
   int64_t num_optional() const;
   const ChunkCounts& row_moves(int group) const { return row_moves_[group]; }
   const ChunkCounts& index_moves() const { return index_moves_; }
+  const ChunkCounts& draft_moves() const { return draft_moves_; }
   // device_tokens: that each request covers.
   std::string check_invariants(std::span<const int64_t> device_tokens) const;
 
  private:
   int64_t num_groups() const { return static_cast<int64_t>(rows_.size()); }
+  int64_t num_segments() const { return items_.num_segments() + pages_.num_segments(); }
   int64_t own_rows_of(std::span<const int64_t> device_tokens) const;
   int64_t required_rows(int64_t own_rows, int64_t items) const;
   int64_t required_rows() const { return required_rows(own_rows_, items_.num_used()); }
@@ -87,6 +97,7 @@ class DevicePool {
   void grow_rows(int group);
   void release_rows(int group);
   void grow_index();
+  void grow_draft();
   void shrink_to(int64_t rows, int64_t num_free_wanted);
   void keep_free(int64_t num_chunks);
   void grow_optional(const Policy& policy);
@@ -96,12 +107,14 @@ class DevicePool {
   const int32_t num_chunks_;
   const int64_t chunk_bytes_;
   ResidencyConfig residency_;
-  IndexItems items_;
+  BlockItems items_;
+  BlockItems pages_;
   std::vector<ChunkId> free_;
   std::vector<std::vector<ChunkId>> rows_;  // per group, by segment
   std::vector<ChunkMove> moves_;
   std::vector<ChunkCounts> row_moves_;  // per group
   ChunkCounts index_moves_;
+  ChunkCounts draft_moves_;
   std::vector<double> weights_;  // by group
   int64_t own_rows_ = 0;         // of all requests, the same number in every group
   bool is_pressed_ = false;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "dhisparse/kv_geometry.h"
 
 namespace dhs {
@@ -7,7 +9,7 @@ constexpr int64_t kBlockAlignment = 64;  // a cache line: groups and blocks neve
 }
 
 KvGeometry make_geometry(std::span<const int32_t> layers_per_group, int64_t row_bytes,
-                         int64_t page_bytes, int32_t top_k) {
+                         int64_t page_bytes, int32_t top_k, DraftPages draft) {
   KvGeometry geometry;
   geometry.top_k = top_k;
   geometry.decode_rows = int64_t{top_k} + 1;
@@ -29,8 +31,24 @@ KvGeometry make_geometry(std::span<const int32_t> layers_per_group, int64_t row_
   }
   geometry.index_item_offset = record_offset;
   geometry.index_item_bytes = page_offset;
-  geometry.host_block_bytes = record_offset + page_offset;
+  geometry.draft_page_offset = record_offset + page_offset;
+  geometry.draft_page_bytes = round_up(draft.page_bytes, kBlockAlignment);
+  geometry.draft_window = draft.window;
+  geometry.host_block_bytes = geometry.draft_page_offset + geometry.draft_page_bytes;
   return geometry;
+}
+
+int64_t KvGeometry::first_draft_page(int64_t known_tokens, int64_t num_blocks) const {
+  const int64_t lowest =
+      draft_window == 0 ? 0 : std::max<int64_t>(0, known_tokens - 1 - draft_window);
+  return std::clamp(lowest / kHostBlockTokens, num_blocks - max_num_draft_pages(num_blocks),
+                    num_blocks);
+}
+
+int64_t KvGeometry::max_num_draft_pages(int64_t num_blocks) const {
+  if (draft_page_bytes == 0) return 0;
+  if (draft_window == 0) return num_blocks;
+  return std::min(num_blocks, ceil_div(draft_window, kHostBlockTokens) + 2);
 }
 
 }  // namespace dhs

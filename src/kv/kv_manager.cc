@@ -20,9 +20,9 @@ int64_t covered_with(int64_t tokens, int64_t max_tokens) {
   return std::min(max_tokens, round_up(tokens, kHostBlockTokens));
 }
 
-int64_t covered_at_once(const KvDemand& demand) {
-  const bool is_all = demand.device_tokens == 0;
-  return covered_with(is_all ? demand.max_tokens : demand.device_tokens, demand.max_tokens);
+int64_t device_tokens_of(const KvDemand& demand) {
+  if (demand.device_tokens == 0) return demand.max_tokens;
+  return std::min(demand.device_tokens, demand.max_tokens);
 }
 
 // What the requests would give up, were they parked.
@@ -30,10 +30,31 @@ DevicePool::Need held_by(const DevicePool& device, KvManager::Others others) {
   DevicePool::Need held;
   for (const SequenceMemory* other : others) {
     const DevicePool::Need need = device.need_of(other->device_tokens());
+    const auto pages = other->draft_pages();
     held.items += need.items;
+    held.pages += std::ssize(pages) - std::count(pages.begin(), pages.end(), -1);
     held.own_rows += need.own_rows;
   }
   return held;
+}
+
+// Of a request's blocks [first, end), of which these are known, beginning with block 0: those
+// without an item yet.
+int64_t num_new(const BlockItems& items, std::span<const HostBlockId> blocks, int64_t first,
+                int64_t end) {
+  int64_t count = end - first;
+  for (int64_t i = first; i < std::min(end, std::ssize(blocks)); ++i) {
+    count -= items.contains(blocks[i]) ? 1 : 0;
+  }
+  return count;
+}
+
+// What was to come back for those who gave it up need not come now.
+void forget_restores(const DevicePool& device, std::vector<BlockRestore>& restores) {
+  std::erase_if(restores, [&](const BlockRestore& restore) {
+    const BlockItems& items = restore.is_draft ? device.pages() : device.items();
+    return !items.contains(restore.block);
+  });
 }
 
 absl::Status too_small(const char* tier, int64_t tokens, int64_t needed, int64_t available,
@@ -45,6 +66,20 @@ absl::Status too_small(const char* tier, int64_t tokens, int64_t needed, int64_t
 
 }  // namespace
 
+// What a request is to hold on the device.
+struct Coverage {
+  int64_t num_blocks = 0;
+  int64_t first_page = 0;   // of them, the first with a draft page
+  int64_t num_written = 0;  // tokens whose state is in the host blocks
+
+  static Coverage of(const KvGeometry& geometry, int64_t tokens, int64_t known_tokens) {
+    const int64_t blocks = dhs::num_blocks(tokens);
+    return {
+        .num_blocks = blocks,
+        .first_page = geometry.first_draft_page(known_tokens == 0 ? tokens : known_tokens, blocks)};
+  }
+};
+
 // ---- SequenceMemory -----------------------------------------------------------------------------
 
 void SequenceMemory::swap(SequenceMemory& other) noexcept {
@@ -55,6 +90,7 @@ void SequenceMemory::swap(SequenceMemory& other) noexcept {
   std::swap(cached_tokens_, other.cached_tokens_);
   std::swap(blocks_, other.blocks_);
   std::swap(index_items_, other.index_items_);
+  std::swap(draft_pages_, other.draft_pages_);
   std::swap(root_, other.root_);
   std::swap(published_, other.published_);
 }
@@ -117,9 +153,12 @@ int64_t KvManager::cached_tokens(const KvDemand& demand) const {
   return std::ssize(match(demand)) * kHostBlockTokens;
 }
 
-int64_t KvManager::num_new_items(std::span<const HostBlockId> blocks) const {
-  return std::count_if(blocks.begin(), blocks.end(),
-                       [&](HostBlockId block) { return !device_->items().contains(block); });
+// What those on the device cover next, and whoever comes beside them.
+void KvManager::add_growth(DeviceNeed& need, bool is_growing) const {
+  if (num_on_device_ == 0) return;
+  const int64_t num_blocks = num_growing_ + (is_growing ? 1 : 0);
+  need.items += num_blocks;
+  if (geometry_.draft_page_bytes > 0) need.pages += num_blocks;
 }
 
 bool KvManager::has_host_room(const KvDemand& demand, std::span<const HostBlockId> matched) const {
@@ -133,12 +172,8 @@ bool KvManager::has_room(const KvDemand& demand, std::span<const HostBlockId> ma
   DHS_CHECK(demand.max_tokens > 0 && fits(demand.max_tokens).ok(), demand.max_tokens,
             " tokens can never fit");
   if (!has_host_room(demand, matched)) return false;
-  const int64_t covered = covered_at_once(demand);
-  DevicePool::Need need = device_->need_of(covered);
-  need.items += num_new_items(matched) - std::ssize(matched);
-  if (num_on_device_ > 0) {
-    need.items += num_growing_ + (num_blocks(covered) < num_blocks(demand.max_tokens) ? 1 : 0);
-  }
+  DeviceNeed need = need_of(demand, matched);
+  add_growth(need, num_blocks(device_tokens_of(demand)) < num_blocks(demand.max_tokens));
   return device_->fits(need);
 }
 
@@ -149,7 +184,7 @@ int64_t KvManager::num_optional_chunks() const { return device_->num_optional();
 std::optional<SequenceMemory> KvManager::admit(const KvDemand& demand) {
   std::vector<HostBlockId> matched = match(demand);
   if (!has_room(demand, matched)) return std::nullopt;
-  const int64_t num_restored = num_new_items(matched);
+  const int64_t num_restored = num_new(device_->items(), matched, 0, std::ssize(matched));
   prefix_counts_.looked_up += std::ssize(demand.tokens);
   prefix_counts_.on_host += num_restored * kHostBlockTokens;
   prefix_counts_.on_device += (std::ssize(matched) - num_restored) * kHostBlockTokens;
@@ -164,7 +199,9 @@ std::optional<SequenceMemory> KvManager::admit(const KvDemand& demand) {
   while (std::ssize(memory.blocks_) < num_blocks(demand.max_tokens)) {
     memory.blocks_.push_back(host_->take());
   }
-  take_device_part(memory, num_blocks(covered_at_once(demand)), memory.cached_tokens_);
+  Coverage coverage = Coverage::of(geometry_, device_tokens_of(demand), demand.known_tokens);
+  coverage.num_written = memory.cached_tokens_;
+  take_device_part(memory, coverage);
   return memory;
 }
 
@@ -184,52 +221,87 @@ void KvManager::release(SequenceMemory& memory) {
 
 // ---- The device part ----------------------------------------------------------------------------
 
-// Covers the first `num_blocks` blocks. Precondition: the device has room.
-void KvManager::take_device_part(SequenceMemory& memory, int64_t num_blocks, int64_t num_written) {
+DeviceNeed KvManager::need_of(const KvDemand& demand, std::span<const HostBlockId> matched) const {
+  const int64_t tokens = device_tokens_of(demand);
+  const Coverage to = Coverage::of(geometry_, tokens, demand.known_tokens);
+  DeviceNeed need = device_->need_of(covered_with(tokens, demand.max_tokens));
+  need.items = num_new(device_->items(), matched, 0, to.num_blocks);
+  need.pages = num_new(device_->pages(), matched, to.first_page, to.num_blocks);
+  return need;
+}
+
+// Beyond what it holds.
+DeviceNeed KvManager::need_of(const SequenceMemory& memory, const Coverage& to) const {
   const int64_t num_before = std::ssize(memory.index_items_);
-  const auto new_blocks =
-      std::span<const HostBlockId>(memory.blocks_).subspan(num_before, num_blocks - num_before);
-  const int64_t tokens = covered_with(num_blocks * kHostBlockTokens, memory.max_tokens_);
-  const int64_t rows_before =
-      num_before == 0 ? 0 : device_->need_of(memory.device_tokens()).own_rows;
-  device_->add({.items = num_new_items(new_blocks),
-                .own_rows = device_->need_of(tokens).own_rows - rows_before});
-  for (int64_t i = num_before; i < num_blocks; ++i) {
-    const auto held = device_->hold_item(memory.blocks_[i]);
+  const std::span<const HostBlockId> blocks = memory.blocks_;
+  DeviceNeed need =
+      device_->need_of(covered_with(to.num_blocks * kHostBlockTokens, memory.max_tokens_));
+  need.items = num_new(device_->items(), blocks, num_before, to.num_blocks);
+  need.pages =
+      num_new(device_->pages(), blocks, std::max(to.first_page, num_before), to.num_blocks);
+  if (num_before > 0) need.own_rows -= device_->need_of(memory.device_tokens()).own_rows;
+  return need;
+}
+
+// Covers more blocks, whose pages before the window are given up. Precondition: the device has
+// room.
+void KvManager::take_device_part(SequenceMemory& memory, const Coverage& to) {
+  const int64_t num_before = std::ssize(memory.index_items_);
+  device_->add(need_of(memory, to));
+  for (int64_t i = num_before; i < to.num_blocks; ++i) {
+    const HostBlockId block = memory.blocks_[i];
+    const bool is_written = i * kHostBlockTokens < to.num_written;
+    const auto held = device_->hold_item(block);
     memory.index_items_.push_back(held.item);
-    if (held.is_new && i * kHostBlockTokens < num_written) {
-      restores_.push_back({memory.blocks_[i], held.item});
-    }
+    if (held.is_new && is_written) restores_.push_back({block, held.item});
+    if (geometry_.draft_page_bytes == 0) continue;
+    memory.draft_pages_.push_back(-1);
+    if (i < to.first_page) continue;
+    const auto page = device_->hold_page(block);
+    memory.draft_pages_.back() = page.item;
+    if (page.is_new && is_written) restores_.push_back({block, page.item, true});
   }
   memory.version_ = ++num_versions_;
   const auto num_final = std::ssize(memory.blocks_);
   num_growing_ +=
-      (num_blocks < num_final ? 1 : 0) - (num_before > 0 && num_before < num_final ? 1 : 0);
+      (to.num_blocks < num_final ? 1 : 0) - (num_before > 0 && num_before < num_final ? 1 : 0);
   if (num_before == 0) {
     ++num_on_device_;
     const auto free_index = std::find(device_tokens_.begin(), device_tokens_.end(), 0);
     memory.index_ = static_cast<int32_t>(free_index - device_tokens_.begin());
     if (free_index == device_tokens_.end()) device_tokens_.push_back(0);
   }
-  device_tokens_[memory.index_] = tokens;
+  device_tokens_[memory.index_] = memory.device_tokens();
 }
 
-bool KvManager::cover(SequenceMemory& memory, int64_t tokens, int64_t num_written) {
+// Of the blocks before this one. Work that is queued may still read them: whoever is given their
+// memory writes it in order behind that.
+void KvManager::give_up_pages(SequenceMemory& memory, int64_t first_page) {
+  bool is_changed = false;
+  const int64_t end = std::min(first_page, std::ssize(memory.draft_pages_));
+  for (int64_t i = end - 1; i >= 0 && memory.draft_pages_[i] >= 0; --i) {
+    device_->release_page(memory.blocks_[i]);
+    memory.draft_pages_[i] = -1;
+    is_changed = true;
+  }
+  if (!is_changed) return;
+  memory.version_ = ++num_versions_;
+  forget_restores(*device_, restores_);
+}
+
+bool KvManager::cover(SequenceMemory& memory, int64_t tokens, int64_t num_written,
+                      int64_t known_tokens) {
   DHS_CHECK(tokens > 0 && tokens <= memory.max_tokens_, "cover ", tokens, " tokens of ",
             memory.max_tokens_);
-  const int64_t wanted = num_blocks(tokens);
-  const auto num_before = std::ssize(memory.index_items_);
-  if (wanted <= num_before) return true;
-  DevicePool::Need need = device_->need_of(covered_with(tokens, memory.max_tokens_));
-  need.items = num_new_items(
-      std::span<const HostBlockId>(memory.blocks_).subspan(num_before, wanted - num_before));
-  if (num_before > 0) {
-    need.own_rows -= device_->need_of(memory.device_tokens()).own_rows;
-  } else if (num_on_device_ > 0) {
-    need.items += num_growing_ + (wanted < std::ssize(memory.blocks_) ? 1 : 0);
-  }
+  const int64_t most_tokens = std::max(tokens, memory.device_tokens());
+  Coverage to = Coverage::of(geometry_, most_tokens, known_tokens == 0 ? tokens : known_tokens);
+  to.num_written = num_written;
+  give_up_pages(memory, to.first_page);
+  if (to.num_blocks <= std::ssize(memory.index_items_)) return true;
+  DeviceNeed need = need_of(memory, to);
+  if (memory.is_parked()) add_growth(need, to.num_blocks < std::ssize(memory.blocks_));
   if (!device_->fits(need)) return false;
-  take_device_part(memory, wanted, num_written);
+  take_device_part(memory, to);
   return true;
 }
 
@@ -239,29 +311,24 @@ void KvManager::park(SequenceMemory& memory) {
   if (memory.index_items_.size() < memory.blocks_.size()) --num_growing_;
   --num_on_device_;
   device_->remove_rows(device_->need_of(memory.device_tokens()).own_rows);
+  give_up_pages(memory, std::ssize(memory.draft_pages_));
   for (size_t i = 0; i < memory.index_items_.size(); ++i) device_->release_item(memory.blocks_[i]);
   memory.index_items_.clear();
+  memory.draft_pages_.clear();
   device_tokens_[memory.index_] = 0;
   memory.index_ = -1;
-  // What was to come back for it alone need not come now.
-  std::erase_if(restores_, [&](const BlockRestore& restore) {
-    return !device_->items().contains(restore.block);
-  });
+  forget_restores(*device_, restores_);
 }
 
 bool KvManager::could_admit(const KvDemand& demand, Others others) const {
   const std::vector<HostBlockId> matched = match(demand);
   if (!has_host_room(demand, matched)) return false;
-  DevicePool::Need need = device_->need_of(covered_at_once(demand));
-  need.items += num_new_items(matched) - std::ssize(matched);
-  return device_->could_fit(need, held_by(*device_, others));
+  return device_->could_fit(need_of(demand, matched), held_by(*device_, others));
 }
 
 bool KvManager::could_cover(const SequenceMemory& memory, int64_t tokens, Others others) const {
-  DevicePool::Need need = device_->need_of(covered_with(tokens, memory.max_tokens_));
-  need.items =
-      num_new_items(std::span<const HostBlockId>(memory.blocks_).first(num_blocks(tokens)));
-  return device_->could_fit(need, held_by(*device_, others));
+  const Coverage to = Coverage::of(geometry_, tokens, tokens);
+  return device_->could_fit(need_of(memory, to), held_by(*device_, others));
 }
 
 bool KvManager::set_residency(const ResidencyConfig& residency) {
@@ -326,6 +393,7 @@ KvUsage KvManager::usage() const {
   usage.host_blocks_cached = host_->num_cached();
   usage.chunks_free = device_->num_free();
   usage.chunks_index = device_->items().num_segments();
+  usage.chunks_draft = device_->pages().num_segments();
   for (size_t g = 0; g < geometry_.groups.size(); ++g) {
     const auto group = static_cast<int>(g);
     usage.chunks_rows.push_back(device_->num_row_chunks(group));
@@ -333,6 +401,7 @@ KvUsage KvManager::usage() const {
     usage.row_moves.push_back(device_->row_moves(group));
   }
   usage.index_moves = device_->index_moves();
+  usage.draft_moves = device_->draft_moves();
   usage.prefix = prefix_counts_;
   return usage;
 }
@@ -347,6 +416,10 @@ std::string KvManager::check_invariants() const {
   if (device_->items().num_used() > host_->num_held()) {
     return absl::StrCat(device_->items().num_used(), " index items for ", host_->num_held(),
                         " held host blocks");
+  }
+  if (device_->pages().num_used() > device_->items().num_used()) {
+    return absl::StrCat(device_->pages().num_used(), " draft pages of ",
+                        device_->items().num_used(), " host blocks on the device");
   }
   for (std::string wrong : {host_->check_invariants(), device_->check_invariants(device_tokens_)}) {
     if (!wrong.empty()) return wrong;

@@ -80,7 +80,7 @@ void Scheduler::set_residency(const ResidencyConfig& residency) {
 bool Scheduler::cover(Sequence& sequence) {
   const auto covers = [&] {
     return kv_[sequence.rank]->cover(sequence.memory, sequence.num_reached_tokens(),
-                                     sequence.num_computed_tokens);
+                                     sequence.num_computed_tokens, sequence.num_known_tokens());
   };
   if (covers()) return true;
   if (sequence.drafts.empty()) return false;
@@ -113,7 +113,8 @@ namespace {
 KvDemand demand_of(const GenerateRequest& request, std::span<const TokenId> tokens,
                    int64_t max_tokens) {
   KvDemand demand{.max_tokens = max_tokens,
-                  .device_tokens = std::min(std::ssize(tokens) + 1, max_tokens)};
+                  .device_tokens = std::min(std::ssize(tokens) + 1, max_tokens),
+                  .known_tokens = std::ssize(tokens)};
   if (!request.bypass_prefix_cache) {
     demand.tokens = tokens;
     demand.salt = request.cache_salt;
@@ -171,8 +172,9 @@ bool Scheduler::start(Sequence& sequence) {
 
 bool Scheduler::start_parked(Sequence& sequence) {
   if (num_running_on(sequence.rank) >= config_.max_running) return false;
-  const bool is_back = kv_[sequence.rank]->cover(sequence.memory, sequence.num_reached_tokens(),
-                                                 sequence.num_computed_tokens);
+  const bool is_back =
+      kv_[sequence.rank]->cover(sequence.memory, sequence.num_reached_tokens(),
+                                sequence.num_computed_tokens, sequence.num_known_tokens());
   num_resumes_ += is_back ? 1 : 0;
   return is_back;
 }

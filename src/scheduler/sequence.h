@@ -38,6 +38,8 @@ struct Scheduler::Sequence {
   bool is_decoding() const { return num_waiting_tokens() == 1 && num_output_tokens() > 0; }
   // Its last token is being drawn: nothing is left to compute.
   bool is_ending() const { return num_tokens() + num_pending_tokens == max_tokens(); }
+  // It has at least so many when the next step drafts, the newest of them without KV.
+  int64_t num_known_tokens() const { return num_tokens() + num_pending_tokens; }
   // What has to be covered on the device for all that waits to be computed.
   int64_t num_reached_tokens() const {
     return std::max(num_tokens() + num_pending_tokens + std::ssize(drafts), num_computed_tokens);

@@ -77,6 +77,9 @@ void put_tiers(const EngineState& from, wire::State& to) {
   device.set_chunks_free(count(from.chunks_free));
   device.set_index_chunks_grown(count(from.index_moves.grown));
   device.set_index_chunks_released(count(from.index_moves.released));
+  device.set_draft_bytes(count(from.device_draft_bytes));
+  device.set_draft_chunks_grown(count(from.draft_moves.grown));
+  device.set_draft_chunks_released(count(from.draft_moves.released));
   wire::HostTier& host = *to.mutable_host_tier();
   host.set_pool_bytes(count(from.host_pool_bytes));
   host.set_used_bytes(count(from.host_used_bytes));

@@ -146,6 +146,8 @@ void take_rest(const wire::State& from, EngineState& to) {
                .on_host = count(from.prefix().on_host())};
   to.index_moves = {.grown = count(from.device_tier().index_chunks_grown()),
                     .released = count(from.device_tier().index_chunks_released())};
+  to.draft_moves = {.grown = count(from.device_tier().draft_chunks_grown()),
+                    .released = count(from.device_tier().draft_chunks_released())};
   take_figures(from, to);
 }
 
@@ -198,6 +200,7 @@ EngineState to_engine_state(const wire::State& from) {
       .preemptions = static_cast<int64_t>(from.requests().preemptions()),
       .device_pool_bytes = static_cast<int64_t>(from.device_tier().pool_bytes()),
       .device_index_bytes = static_cast<int64_t>(from.device_tier().index_bytes()),
+      .device_draft_bytes = static_cast<int64_t>(from.device_tier().draft_bytes()),
       .device_row_cache_bytes = static_cast<int64_t>(from.device_tier().row_cache_bytes()),
       .host_pool_bytes = static_cast<int64_t>(from.host_tier().pool_bytes()),
       .host_used_bytes = static_cast<int64_t>(from.host_tier().used_bytes()),

@@ -153,12 +153,17 @@ void add_tiers(const EngineState& state, Families& all) {
   const int64_t chunk_bytes = std::max<int64_t>(1, state.chunk_bytes);
   all.gauges("device_chunks", "Chunks of device memory, by owner.",
              {{{{"owner", "index_keys"}}, state.device_index_bytes / chunk_bytes},
+              {{{"owner", "draft_pages"}}, state.device_draft_bytes / chunk_bytes},
               {{{"owner", "row_caches"}}, state.device_row_cache_bytes / chunk_bytes},
               {{{"owner", "nobody"}}, state.chunks_free}});
   all.counter("index_chunks_grown_total", "Chunks that joined the index keys.",
               state.index_moves.grown);
   all.counter("index_chunks_released_total", "Chunks that left the index keys.",
               state.index_moves.released);
+  all.counter("draft_chunks_grown_total", "Chunks that joined the draft pages.",
+              state.draft_moves.grown);
+  all.counter("draft_chunks_released_total", "Chunks that left the draft pages.",
+              state.draft_moves.released);
   all.gauge("host_pool_bytes", "Host memory in host blocks.",
             static_cast<double>(state.host_pool_bytes));
   all.gauges("host_used_bytes", "Host memory in use, by what holds it.",

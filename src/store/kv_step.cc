@@ -54,6 +54,8 @@ void KvStore::begin_step(const QueryRows& rows) {
   DHS_CHECK(std::ssize(rows.host_positions) == rows.num_rows() &&
                 std::ssize(rows.host_sequence_of_row) == rows.num_rows(),
             "host views of ", rows.host_positions.size(), " rows, ", rows.num_rows(), " queued");
+  DHS_CHECK(has_draft_pages() == (rows.page_table.data != nullptr),
+            "a page table where drafts have no pages, or none where they have");
   rows_ = rows;
   selected_group_ = -1;
   tiles_.clear();
@@ -64,9 +66,11 @@ void KvStore::begin_step(const QueryRows& rows) {
                     .sequence_of_row = rows.sequence_of_row,
                     .block_table = rows.block_table,
                     .item_table = rows.item_table,
+                    .page_table = rows.page_table,
                     .block_tokens = kHostBlockTokens,
                     .host_rows = view(host_rows_.data, rows.num_rows()),
                     .item_of_token = view(item_of_token_.data, rows.num_rows()),
+                    .page_of_token = view(page_of_token_.data, rows.num_rows()),
                     .visible = view(visible_.data, rows.num_rows())},
                    stream_);
   for (const RowCacheState& cache : row_caches_) launch_begin_step({cache}, stream_);

@@ -48,15 +48,19 @@ absl::Status KvStore::reserve() {
   for (size_t g = 0; g < row_caches_.size(); ++g) row_caches_[g].head = &counters_.data[g].head;
   DHS_ASSIGN_OR_RETURN(reports_, device_.allocate_host(2 * counters_arena_.bytes()));
   DHS_RETURN_IF_ERROR(check_scratch());
-  // Every chunk may move twice between two steps, every block be retired, and every item come back.
+  // Every chunk may move twice between two steps, every block be retired, and what it keeps for the
+  // device come back.
   constexpr int64_t kRounding = 64;
   const int64_t upload_bytes =
       2 * capacity_.num_chunks * kRounding +
-      capacity_.num_host_blocks * int64_t{sizeof(int32_t) + sizeof(FetchOrder)} + 4 * kRounding;
+      capacity_.num_host_blocks * int64_t{sizeof(int32_t) + 2 * sizeof(FetchOrder)} + 6 * kRounding;
   DHS_ASSIGN_OR_RETURN(uploader_, Uploader::create(device_, upload_bytes));
   index_items_ = {device_pool_.data(), chunk_offsets_.row(std::ssize(row_caches_)),
                   static_cast<int32_t>(geometry_.index_items_per_chunk(capacity_.chunk_bytes)),
                   geometry_.index_item_bytes};
+  draft_pages_ = {device_pool_.data(), chunk_offsets_.row(std::ssize(row_caches_) + 1),
+                  static_cast<int32_t>(geometry_.draft_pages_per_chunk(capacity_.chunk_bytes)),
+                  geometry_.draft_page_bytes};
   for (const RowCacheState& cache : row_caches_) launch_reset_row_cache({cache}, stream_);
   device_.synchronize();
   return absl::OkStatus();
@@ -105,7 +109,7 @@ void KvStore::lay_out_state(ArenaCarver& carver) {
     cache.evicted_stamps = carver.take<uint32_t>(ring_size);
     cache.evicted_before = carver.take<int64_t>(capacity_.num_host_blocks);
   }
-  const int64_t num_tables = std::ssize(row_caches_) + 1;
+  const int64_t num_tables = std::ssize(row_caches_) + 2;
   chunk_offsets_ = view(carver.take<int64_t>(num_tables * capacity_.num_chunks).data, num_tables,
                         int64_t{capacity_.num_chunks});
 }
@@ -119,13 +123,16 @@ void KvStore::lay_out_step(ArenaCarver& carver) {
   }
   host_rows_ = carver.take<int64_t>(rows);
   item_of_token_ = carver.take<int32_t>(rows);
+  page_of_token_ = carver.take<int32_t>(rows);
   visible_ = carver.take<int32_t>(rows);
   step_slots_ = view(carver.take<int32_t>(rows * top_k).data, rows, top_k);
   miss_of_ = view(carver.take<int32_t>(rows * top_k).data, rows, top_k);
   orders_ = carver.take<FetchOrder>(std::min(most_slots, rows * top_k));
   move_orders_ = carver.take<MoveOrder>(most_slots);
   restore_orders_ = carver.take<FetchOrder>(capacity_.num_host_blocks);
-  num_orders_ = carver.take<int32_t>(3);
+  draft_restore_orders_ =
+      carver.take<FetchOrder>(has_draft_pages() ? capacity_.num_host_blocks : 0);
+  num_orders_ = carver.take<int32_t>(4);
   retired_blocks_ = carver.take<int32_t>(capacity_.num_host_blocks);
 }
 
@@ -167,11 +174,16 @@ void KvStore::apply(std::span<const HostBlockId> retired, std::span<const ChunkM
       case ChunkMove::Kind::kGrowIndex:
         set_chunk_offset(index_table, move.segment, offset);
         break;
+      case ChunkMove::Kind::kGrowDraft:
+        set_chunk_offset(index_table + 1, move.segment, offset);
+        break;
       case ChunkMove::Kind::kReleaseIndex:
-        break;  // its pages belong to nobody
+      case ChunkMove::Kind::kReleaseDraft:
+        break;  // what it holds belongs to nobody
     }
   }
-  restore(restores);
+  restore(restores, false);
+  if (has_draft_pages()) restore(restores, true);
 }
 
 void KvStore::set_chunk_offset(int64_t table, int32_t segment, int64_t offset) {
@@ -191,23 +203,27 @@ void KvStore::retire(std::span<const HostBlockId> blocks) {
   }
 }
 
-// An index item is the record of a host block that counts as one token.
-void KvStore::restore(std::span<const BlockRestore> restores) {
-  if (restores.empty()) return;
+// An index item, or a draft page, is the record of a host block that counts as one token.
+void KvStore::restore(std::span<const BlockRestore> restores, bool is_draft) {
   std::vector<FetchOrder> orders;
   for (const BlockRestore& restore : restores) {
-    orders.push_back({restore.block.value, restore.index_item});
+    if (restore.is_draft == is_draft) orders.push_back({restore.block.value, restore.index_item});
   }
+  if (orders.empty()) return;
   const auto count = static_cast<int32_t>(std::ssize(orders));
-  uploader_.upload(std::span<const FetchOrder>(orders), restore_orders_.data, stream_);
-  uploader_.upload(std::span<const int32_t>(&count, 1), &num_orders_(2), stream_);
-  launch_gather({.host = {host_arena_.data(), geometry_.host_block_bytes,
-                          geometry_.index_item_offset, geometry_.index_item_bytes, 1},
-                 .slots = index_items_,
-                 .orders = view<const FetchOrder>(restore_orders_.data, count),
-                 .num_orders = &num_orders_(2)},
-                stream_);
-  device_.cross_link(&num_orders_(2), geometry_.index_item_bytes, stream_);
+  FetchOrder* const on_device = is_draft ? draft_restore_orders_.data : restore_orders_.data;
+  int32_t* const count_on_device = &num_orders_(is_draft ? 3 : 2);
+  const ChunkedItems items = is_draft ? draft_pages_ : index_items_;
+  const int64_t offset = is_draft ? geometry_.draft_page_offset : geometry_.index_item_offset;
+  uploader_.upload(std::span<const FetchOrder>(orders), on_device, stream_);
+  uploader_.upload(std::span<const int32_t>(&count, 1), count_on_device, stream_);
+  launch_gather(
+      {.host = {host_arena_.data(), geometry_.host_block_bytes, offset, items.item_bytes, 1},
+       .slots = items,
+       .orders = view<const FetchOrder>(on_device, count),
+       .num_orders = count_on_device},
+      stream_);
+  device_.cross_link(count_on_device, items.item_bytes, stream_);
 }
 
 void KvStore::release_rows(const ChunkMove& move) {

@@ -37,7 +37,7 @@ class State(unittest.TestCase):
             self.assertEqual(state["model"]["name"], "demo")
             self.assertEqual(state["requests"]["finished"], 1)
             tier = state["device_tier"]
-            owned = tier["index_bytes"] + tier["row_cache_bytes"]
+            owned = tier["index_bytes"] + tier["draft_bytes"] + tier["row_cache_bytes"]
             free = tier["chunks_free"] * tier["chunk_bytes"]
             self.assertLessEqual(owned + free, tier["pool_bytes"])
             self.assertLessEqual(state["host_tier"]["used_bytes"], state["host_tier"]["pool_bytes"])

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -13,16 +14,16 @@ constexpr int64_t kPageBytes = 4096;
 constexpr int32_t kTopK = 256;
 
 // Groups of 1, 4 and 2 layers: records of 64, 256 and 128 bytes.
-KvGeometry small_geometry() {
+KvGeometry small_geometry(DraftPages draft = {}) {
   const std::vector<int32_t> layers = {1, 4, 2};
-  return make_geometry(layers, kRowBytes, kPageBytes, kTopK);
+  return make_geometry(layers, kRowBytes, kPageBytes, kTopK, draft);
 }
 
 KvManager make_manager(ResidencyMode mode, int32_t num_blocks, int32_t num_chunks,
-                       int64_t fixed_rows = 512) {
+                       int64_t fixed_rows = 512, DraftPages draft = {}) {
   const ResidencyConfig config = {
       .mode = mode, .fixed_rows_per_request = fixed_rows, .headroom_steps = 0};
-  return KvManager(small_geometry(), {num_blocks, num_chunks, 64 << 10}, config);
+  return KvManager(small_geometry(draft), {num_blocks, num_chunks, 64 << 10}, config);
 }
 
 TEST(Geometry, a_host_block_holds_records_then_index_items_without_overlap) {
@@ -167,14 +168,24 @@ class Ownership {
           ASSERT_EQ(owner, kIndex);
           owner = kFree;
           break;
+        case ChunkMove::Kind::kGrowDraft:
+          ASSERT_EQ(owner, kFree);
+          owner = kDraft;
+          break;
+        case ChunkMove::Kind::kReleaseDraft:
+          ASSERT_EQ(owner, kDraft);
+          owner = kFree;
+          break;
       }
     }
   }
   int64_t owned_by_rows(int group) const { return std::ssize(rows_[group]); }
+  int64_t owned_by_draft() const { return std::count(owner_.begin(), owner_.end(), kDraft); }
 
  private:
   static constexpr int kFree = -1;
   static constexpr int kIndex = -2;
+  static constexpr int kDraft = -3;
   std::vector<std::vector<int32_t>> rows_;
   std::vector<int> owner_;
 };
@@ -190,9 +201,8 @@ void expect_blocks_held_once(const std::vector<SequenceMemory>& running) {
 
 class RandomTraffic : public testing::TestWithParam<ResidencyMode> {};
 
-TEST_P(RandomTraffic, invariants_hold_over_arrivals_and_departures) {
-  KvManager kv = make_manager(GetParam(), 300, 60);
-  Ownership ownership(3, 60);
+void come_and_go(KvManager kv) {
+  Ownership ownership(3, kv.capacity().num_chunks);
   std::mt19937 random(11);
   std::vector<SequenceMemory> running;
   for (int step = 0; step < 5000; ++step) {
@@ -205,11 +215,21 @@ TEST_P(RandomTraffic, invariants_hold_over_arrivals_and_departures) {
     ownership.apply(kv.rebalance());
     ASSERT_EQ(kv.check_invariants(), "") << "step " << step;
     expect_blocks_held_once(running);
-    ASSERT_FALSE(HasFatalFailure()) << "step " << step;
+    ASSERT_FALSE(testing::Test::HasFatalFailure()) << "step " << step;
+    ASSERT_EQ(ownership.owned_by_draft(), kv.usage().chunks_draft);
     for (int g = 0; g < 3; ++g) {
       ASSERT_EQ(ownership.owned_by_rows(g), kv.usage().chunks_rows[g]);
     }
   }
+}
+
+TEST_P(RandomTraffic, invariants_hold_over_arrivals_and_departures) {
+  come_and_go(make_manager(GetParam(), 300, 60));
+}
+
+TEST_P(RandomTraffic, invariants_hold_with_draft_pages) {
+  come_and_go(make_manager(GetParam(), 300, 60, 512, {.page_bytes = 16 << 10}));
+  come_and_go(make_manager(GetParam(), 300, 60, 512, {.page_bytes = 16 << 10, .window = 200}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, RandomTraffic,

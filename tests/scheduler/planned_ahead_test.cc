@@ -12,17 +12,17 @@ namespace {
 
 constexpr SchedulerConfig kConfig = {.max_running = 4, .max_batched_tokens = 16};
 
-KvGeometry tiny_geometry() {
+KvGeometry tiny_geometry(DraftPages draft) {
   const std::vector<int32_t> layers = {1};
-  return make_geometry(layers, 16, 512, 8);
+  return make_geometry(layers, 16, 512, 8, draft);
 }
 
 // Runs requests with `depth` steps in flight; tokens are drawn by hashing request and position.
 class Pipeline {
  public:
-  explicit Pipeline(int depth)
+  explicit Pipeline(int depth, DraftPages draft = {})
       : depth_(depth),
-        kv_(tiny_geometry(), {64, 64, 4096}, {}),
+        kv_(tiny_geometry(draft), {64, 64, 4096}, {}),
         scheduler_(kConfig, {&kv_}, {kEndToken}) {}
 
   void enqueue(uint64_t request, int32_t prompt_tokens, int32_t max_tokens) {
@@ -37,7 +37,10 @@ class Pipeline {
   void step() {
     std::vector<RequestUpdate> updates;
     const StepPlan plan = scheduler_.plan(absl::UnixEpoch(), updates);
-    for (const SequenceWork& work : plan.ranks.at(0).work) check_known_tokens(work);
+    for (const SequenceWork& work : plan.ranks.at(0).work) {
+      check_known_tokens(work);
+      if (work.wants_token) check_draft_pages(work);
+    }
     in_flight_.push_back({plan, draw(plan)});
     while (!in_flight_.empty() && (!plan.has_work() || std::ssize(in_flight_) >= depth_)) {
       scheduler_.commit(in_flight_.front().plan, in_flight_.front().result, updates);
@@ -61,6 +64,7 @@ class Pipeline {
   const std::map<uint64_t, std::vector<TokenId>>& tokens() const { return tokens_; }
   int64_t num_rows() const { return num_rows_; }
   int64_t num_waiting_rows() const { return num_waiting_rows_; }
+  int64_t num_behind() const { return num_behind_; }  // blocks before a window, without a page
 
  private:
   struct Step {
@@ -86,6 +90,21 @@ class Pipeline {
     ASSERT_EQ(*work.previous_draw, draw) << "request " << work.request.value;
   }
 
+  // What follows the token that is drawn is drafted from the window before it.
+  void check_draft_pages(const SequenceWork& work) {
+    const KvGeometry& geometry = kv_.geometry();
+    if (geometry.draft_page_bytes == 0) return;
+    const int64_t drawn = work.first_position + std::ssize(work.tokens);
+    const auto pages = work.memory->draft_pages();
+    const int64_t first = std::max<int64_t>(0, drawn - geometry.draft_window) / kHostBlockTokens;
+    for (int64_t block = 0; block * kHostBlockTokens < drawn; ++block) {
+      ASSERT_LT(block, std::ssize(pages));
+      ASSERT_TRUE(block < first || pages[block] >= 0)
+          << "block " << block << " before position " << drawn;
+      num_behind_ += pages[block] < 0 ? 1 : 0;
+    }
+  }
+
   StepResult draw(const StepPlan& plan) {
     StepResult result;
     for (const SequenceWork& work : plan.ranks.at(0).work) {
@@ -106,6 +125,7 @@ class Pipeline {
   std::map<uint64_t, std::vector<TokenId>> tokens_;
   int64_t num_rows_ = 0;
   int64_t num_waiting_rows_ = 0;
+  int64_t num_behind_ = 0;
 };
 
 void run_many(Pipeline& pipeline) {
@@ -124,6 +144,18 @@ TEST(PlannedAhead, requests_get_the_tokens_that_they_get_step_by_step) {
   EXPECT_EQ(serial.num_waiting_rows(), 0);
   EXPECT_GT(ahead.num_waiting_rows(), 0);
   EXPECT_EQ(ahead.kv().usage().host_blocks_used, 0);
+}
+
+TEST(PlannedAhead, every_step_has_the_draft_pages_that_its_drafts_read) {
+  for (const int depth : {1, 2}) {
+    Pipeline pipeline(depth, {.page_bytes = 1024, .window = 64});
+    for (uint64_t request = 1; request <= 6; ++request) {
+      pipeline.enqueue(request, static_cast<int32_t>(30 * request), 300);
+    }
+    pipeline.finish();
+    EXPECT_GT(pipeline.num_behind(), 50) << depth;
+    EXPECT_EQ(pipeline.kv().usage().chunks_draft, 0);
+  }
 }
 
 TEST(PlannedAhead, a_request_whose_length_is_reached_computes_no_row_too_many) {

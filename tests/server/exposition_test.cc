@@ -33,6 +33,8 @@ EngineState some_state() {
   state.chunk_bytes = 1024;
   state.device_pool_bytes = 20 * 1024;
   state.device_index_bytes = 2 * 1024;
+  state.device_draft_bytes = 3 * 1024;
+  state.draft_moves = {.grown = 7, .released = 4};
   state.device_row_cache_bytes = 10 * 1024;
   state.chunks_free = 8;
   state.host_pool_bytes = 5000;
@@ -88,6 +90,9 @@ TEST(Exposition, has_every_figure_of_the_engine) {
   expect_sample("prefix_cache_hit_tokens_total", "tier=\"device\"", "128");
   expect_sample("prefix_cache_hit_tokens_total", "tier=\"host\"", "64");
   expect_sample("device_chunks", "owner=\"index_keys\"", "2");
+  expect_sample("device_chunks", "owner=\"draft_pages\"", "3");
+  expect_sample("draft_chunks_grown_total", "", "7");
+  expect_sample("draft_chunks_released_total", "", "4");
   expect_sample("device_chunks", "owner=\"row_caches\"", "10");
   expect_sample("device_chunks", "owner=\"nobody\"", "8");
   expect_sample("host_used_bytes", "holder=\"requests\"", "3000");

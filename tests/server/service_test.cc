@@ -133,6 +133,8 @@ TEST_F(ServiceTest, tells_counters_and_figures_as_the_engine_has_them) {
   told.refused_queue_full = 2;
   told.prefix = {.looked_up = 300, .on_device = 128, .on_host = 64};
   told.index_moves = {.grown = 8, .released = 5};
+  told.draft_moves = {.grown = 6, .released = 1};
+  told.device_draft_bytes = 4096;
   told.request_figures.finished = {1, 2, 3, 4, 5};
   told.request_figures.first_token.observe(0.03, 7);
   told.step_figures.tokens.observe(1e9);
@@ -146,6 +148,9 @@ TEST_F(ServiceTest, tells_counters_and_figures_as_the_engine_has_them) {
   EXPECT_EQ(heard.refused_queue_full, 2);
   EXPECT_EQ(heard.prefix.on_host, 64);
   EXPECT_EQ(heard.index_moves.released, 5);
+  EXPECT_EQ(heard.draft_moves.grown, 6);
+  EXPECT_EQ(heard.draft_moves.released, 1);
+  EXPECT_EQ(heard.device_draft_bytes, 4096);
   EXPECT_EQ(heard.request_figures.finished, told.request_figures.finished);
   const Histogram& first_token = heard.request_figures.first_token;
   EXPECT_EQ(first_token.counts, told.request_figures.first_token.counts);

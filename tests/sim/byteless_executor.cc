@@ -16,6 +16,7 @@ ByteLessExecutor::ByteLessExecutor(const KvGeometry& geometry, const KvCapacity&
       caches_(geometry.groups.size()),
       num_written_(capacity.num_host_blocks),
       index_items_(capacity.num_chunks * geometry.index_items_per_chunk(capacity.chunk_bytes)),
+      draft_pages_(capacity.num_chunks * geometry.draft_pages_per_chunk(capacity.chunk_bytes)),
       random_(seed) {
   const int64_t num_rows = int64_t{capacity.num_host_blocks} * kHostBlockTokens;
   for (size_t g = 0; g < caches_.size(); ++g) {
@@ -51,8 +52,9 @@ void ByteLessExecutor::apply(const RankPlan& plan) {
         {cache.rows.state(), view(moves.data(), moves.size()), &num_moves, &num_dropped}, {});
   }
   for (const BlockRestore& restore : plan.restores) {
-    index_items_[restore.index_item] = {restore.block.value, num_written_[restore.block.value]};
-    ++num_restored_;
+    auto& items = restore.is_draft ? draft_pages_ : index_items_;
+    items[restore.index_item] = {restore.block.value, num_written_[restore.block.value]};
+    ++(restore.is_draft ? num_pages_restored_ : num_restored_);
   }
   for (size_t g = 0; g < plan.refill_rows.size(); ++g) refill(caches_[g], plan.refill_rows[g]);
 }
@@ -77,7 +79,7 @@ void ByteLessExecutor::write_index_keys(const SequenceWork& work) {
   for (int64_t first = 0; first < end; first += kHostBlockTokens) {
     const auto i = first / kHostBlockTokens;
     const int32_t block = work.memory->blocks()[i].value;
-    IndexItem& item = index_items_[work.memory->index_items()[i]];
+    BlockItem& item = index_items_[work.memory->index_items()[i]];
     const int64_t needed = std::clamp<int64_t>(work.first_position - first, 0, kHostBlockTokens);
     DHS_CHECK(needed == 0 || (item.block == block && item.num_written >= needed), "request ",
               work.request.value, " reads ", needed, " index keys of block ", block,
@@ -86,6 +88,43 @@ void ByteLessExecutor::write_index_keys(const SequenceWork& work) {
     if (written <= needed) continue;
     item = {block, written};
     num_written_[block] = written;
+  }
+}
+
+// The draft's context of the step's tokens, where their blocks have pages. Before index keys are
+// written: what was in the host blocks is known by then.
+void ByteLessExecutor::write_draft_context(const SequenceWork& work) {
+  const auto pages = work.memory->draft_pages();
+  const int64_t end = work.first_position + std::ssize(work.tokens);
+  for (int64_t i = work.first_position / kHostBlockTokens; i * kHostBlockTokens < end; ++i) {
+    if (i >= std::ssize(pages) || pages[i] < 0) continue;
+    BlockItem& page = draft_pages_[pages[i]];
+    const int32_t block = work.memory->blocks()[i].value;
+    const int64_t first = i * kHostBlockTokens;
+    const int64_t needed = std::max<int64_t>(0, work.first_position - first);
+    DHS_CHECK(needed == 0 || (page.block == block && page.num_written >= needed), "request ",
+              work.request.value, " continues block ", block, " at ", needed, ", its page has ",
+              page.num_written, " of block ", page.block);
+    page = {block, std::min<int64_t>(end - first, kHostBlockTokens)};
+  }
+}
+
+// A block draft of the newest token: all that its window sees must be on the device.
+void ByteLessExecutor::read_draft_context(const SequenceWork& work, int64_t num_drawn) const {
+  const auto pages = work.memory->draft_pages();
+  if (geometry_.draft_page_bytes == 0) return;
+  const int64_t num_rows = std::ssize(work.tokens) - work.num_draft_tokens;
+  const int64_t anchor = work.first_position + num_rows + num_drawn - 1;
+  const int64_t window = geometry_.draft_window == 0 ? anchor : geometry_.draft_window;
+  for (int64_t position = std::max<int64_t>(0, anchor - window); position < anchor; ++position) {
+    const int64_t i = position / kHostBlockTokens;
+    const int32_t block = work.memory->blocks()[i].value;
+    DHS_CHECK(i < std::ssize(pages) && pages[i] >= 0, "request ", work.request.value, " drafts at ",
+              anchor, " without the page of ", position);
+    const BlockItem& page = draft_pages_[pages[i]];
+    DHS_CHECK(page.block == block && page.num_written > position % kHostBlockTokens, "request ",
+              work.request.value, " reads position ", position, " of block ", block,
+              ", its page has ", page.num_written, " of block ", page.block);
   }
 }
 
@@ -160,6 +199,7 @@ void ByteLessExecutor::draw(const SequenceWork& work, SequenceResult& result) {
 
 StepResult ByteLessExecutor::execute(const RankPlan& plan) {
   apply(plan);
+  for (const SequenceWork& work : plan.work) write_draft_context(work);
   for (const SequenceWork& work : plan.work) write_index_keys(work);
   for (Cache& cache : caches_) {
     launch_begin_step({cache.rows.state()}, {});
@@ -169,7 +209,10 @@ StepResult ByteLessExecutor::execute(const RankPlan& plan) {
   for (const SequenceWork& work : plan.work) {
     SequenceResult sequence;
     for (Cache& cache : caches_) run_group(cache, work, sequence);
-    if (work.wants_token) draw(work, sequence);
+    if (work.wants_token) {
+      draw(work, sequence);
+      read_draft_context(work, std::ssize(sequence.tokens));
+    }
     result.sequences.push_back(std::move(sequence));
   }
   result.elapsed = absl::Milliseconds(20);

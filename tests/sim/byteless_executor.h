@@ -24,6 +24,7 @@ class ByteLessExecutor {
 
   int64_t num_fetched() const { return num_fetched_; }
   int64_t num_restored() const { return num_restored_; }
+  int64_t num_pages_restored() const { return num_pages_restored_; }
   int64_t num_refilled() const { return num_refilled_; }  // rows
   int64_t num_accepted() const { return num_accepted_; }  // drafts
 
@@ -33,8 +34,9 @@ class ByteLessExecutor {
     int64_t num_missed = 0;  // of the step
   };
 
-  // Tokens of a host block whose state is written, and of which block an index item holds them.
-  struct IndexItem {
+  // Tokens of a host block whose state is written, and of which block an index item or a draft page
+  // holds them.
+  struct BlockItem {
     int32_t block = -1;
     int64_t num_written = 0;
   };
@@ -42,6 +44,8 @@ class ByteLessExecutor {
   void apply(const RankPlan& plan);
   void refill(Cache& cache, int64_t max_rows);
   void write_index_keys(const SequenceWork& work);
+  void write_draft_context(const SequenceWork& work);
+  void read_draft_context(const SequenceWork& work, int64_t num_drawn) const;
   void claim_new_rows(Cache& cache, const RankPlan& plan);
   void draw(const SequenceWork& work, SequenceResult& result);
   void run_group(Cache& cache, const SequenceWork& work, SequenceResult& result);
@@ -49,10 +53,12 @@ class ByteLessExecutor {
   const KvGeometry geometry_;
   std::vector<Cache> caches_;
   std::vector<int64_t> num_written_;    // by host block
-  std::vector<IndexItem> index_items_;  // by item
+  std::vector<BlockItem> index_items_;  // by item
+  std::vector<BlockItem> draft_pages_;  // by page
   std::mt19937 random_;
   int64_t num_fetched_ = 0;
   int64_t num_restored_ = 0;
+  int64_t num_pages_restored_ = 0;
   int64_t num_accepted_ = 0;
   int64_t num_refilled_ = 0;
 };

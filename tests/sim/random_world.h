@@ -23,6 +23,7 @@ struct World {
   int num_draft_tokens = 0;
   ResidencyConfig residency = {.fixed_rows_per_request = 48};
   int64_t link_bytes_per_s = 0;
+  DraftPages draft;
   bool changes = false;  // other limits and residency now and then, while requests run
 };
 
@@ -39,6 +40,8 @@ inline World mixed_world(uint32_t seed) {
   if (seed % 7 == 0) world.residency.headroom_steps = 0;
   if (seed % 3 == 0) world.residency.grow_delay = absl::Seconds(seed % 8);
   if (seed % 9 == 0) world.link_bytes_per_s = 20000;
+  if (seed % 4 == 2) world.draft = {.page_bytes = 1000, .window = 70};
+  if (seed % 8 == 1) world.draft = {.page_bytes = 500, .window = 0};
   return world;
 }
 
@@ -54,13 +57,13 @@ class Simulation {
   explicit Simulation(const World& world)
       : world_(world),
         random_(world.seed),
-        kv_(geometry(), {world.num_blocks, world.num_chunks, 4096, world.link_bytes_per_s},
+        kv_(geometry(world), {world.num_blocks, world.num_chunks, 4096, world.link_bytes_per_s},
             world.residency),
         scheduler_({.max_running = world.max_running,
                     .max_batched_tokens = world.max_batched_tokens,
                     .num_draft_tokens = world.num_draft_tokens},
                    {&kv_}, {kEndToken}),
-        executor_(geometry(), kv_.capacity(), world.seed) {}
+        executor_(kv_.geometry(), kv_.capacity(), world.seed) {}
 
   void run(int num_steps) {
     for (int i = 0; i < num_steps; ++i) {
@@ -90,15 +93,16 @@ class Simulation {
   int64_t num_preemptions() const { return scheduler_.num_preemptions(); }
   int64_t num_cached_tokens() const { return num_cached_tokens_; }
   int64_t num_restored() const { return executor_.num_restored(); }
+  int64_t num_pages_restored() const { return executor_.num_pages_restored(); }
   int64_t num_refilled() const { return executor_.num_refilled(); }
   int64_t num_changes() const { return num_changes_; }
   int64_t num_accepted() const { return executor_.num_accepted(); }
   int64_t num_finished(FinishReason reason) { return num_finished_[reason]; }
 
  private:
-  static KvGeometry geometry() {
+  static KvGeometry geometry(const World& world) {
     const std::vector<int32_t> layers = {1, 3, 2};
-    return make_geometry(layers, 16, 512, 8);
+    return make_geometry(layers, 16, 512, 8, world.draft);
   }
 
   void arrive() {
@@ -150,7 +154,7 @@ class Simulation {
   // Whatever is changed, whoever has come must be able to run.
   bool fits_any_residency(int64_t max_tokens) const {
     for (const ResidencyMode mode : {ResidencyMode::kFixed, ResidencyMode::kResident}) {
-      const KvManager alone(geometry(), kv_.capacity(), residency(mode, kMostFixedRows));
+      const KvManager alone(geometry(world_), kv_.capacity(), residency(mode, kMostFixedRows));
       if (!alone.fits(max_tokens).ok()) return false;
     }
     return true;

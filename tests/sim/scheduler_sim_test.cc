@@ -7,6 +7,7 @@ namespace {
 TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
   int64_t stopped = 0, cancelled = 0, expired = 0, most_running = 0;
   int64_t parked = 0, preempted = 0, cached_tokens = 0, restored = 0, accepted = 0, refilled = 0;
+  int64_t pages_restored = 0;
   for (uint32_t seed = 1; seed <= 12; ++seed) {
     Simulation simulation(mixed_world(seed));
     simulation.run(9000);
@@ -19,6 +20,7 @@ TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
     preempted += simulation.num_preemptions();
     cached_tokens += simulation.num_cached_tokens();
     restored += simulation.num_restored();
+    pages_restored += simulation.num_pages_restored();
     accepted += simulation.num_accepted();
     refilled += simulation.num_refilled();
   }
@@ -31,6 +33,7 @@ TEST(SchedulerSimulation, invariants_hold_over_a_hundred_thousand_steps) {
   EXPECT_GT(parked, preempted) << "nobody was parked by a pause";
   EXPECT_GT(cached_tokens, 10000);
   EXPECT_GT(restored, 1000);
+  EXPECT_GT(pages_restored, 1000);
   EXPECT_GT(accepted, 1000);
   EXPECT_GT(refilled, 1000);
 }

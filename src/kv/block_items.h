@@ -1,5 +1,6 @@
-// Index items: the index keys, on the device, of every host block that a running request covers.
-// Requests that share a block share its item. Items live in chunks of their own, the segments.
+// Items of host blocks on the device, all of one size: the index items of the blocks that running
+// requests cover, or the draft pages of those that their next drafts read. Requests that share a
+// block share its item. Items live in chunks of their own, the segments.
 #pragma once
 
 #include <optional>
@@ -12,10 +13,11 @@
 
 namespace dhs {
 
-class IndexItems {
+class BlockItems {
  public:
-  IndexItems(int32_t max_num_segments, int32_t items_per_segment);
+  BlockItems(int32_t max_num_segments, int32_t items_per_segment);
 
+  int32_t items_per_segment() const { return items_per_segment_; }
   int64_t num_segments() const { return num_segments_; }
   int64_t num_used() const { return static_cast<int64_t>(item_of_.size()); }
   int64_t num_free() const { return static_cast<int64_t>(free_items_.size()); }

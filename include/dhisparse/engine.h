@@ -16,6 +16,7 @@
 
 #include "dhisparse/base.h"
 #include "dhisparse/config.h"
+#include "dhisparse/draft_counts.h"
 #include "dhisparse/figures.h"
 #include "dhisparse/sampling.h"
 #include "dhisparse/scheduler.h"
@@ -78,6 +79,9 @@ struct EngineState {
   int64_t refused_queue_full = 0;  // requests
   int64_t refused_unavailable = 0;
   PrefixCounts prefix;
+  std::string draft_kind;  // "none", "dflash2", ...
+  int64_t draft_cap = 0;   // drafts that a request verifies in a step at present, at most
+  DraftCounts drafts;
   int64_t device_pool_bytes = 0;
   int64_t device_index_bytes = 0;
   int64_t device_draft_bytes = 0;  // in draft pages

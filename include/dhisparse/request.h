@@ -32,6 +32,8 @@ struct Usage {
   int64_t cached_prompt_tokens = 0;  // taken from the prefix cache
   int64_t rows_selected = 0;         // rows the request's queries selected, all index groups
   int64_t rows_fetched = 0;          // of them, fetched from the host
+  int64_t drafts_verified = 0;
+  int64_t drafts_accepted = 0;
   int64_t times_parked = 0;
   std::optional<absl::Duration> queued;  // from its arrival to its first step; unset: it had none
 };

@@ -41,6 +41,16 @@ std::string reloads(const ReloadCounts& counts) {
                          counts.is_last_successful ? "" : "; THE LATEST FAILED, see the log");
 }
 
+// "drafts    dflash2: up to 7 a step; verified 900, accepted 512 (56.9%), accepted length 3.21".
+std::string drafts(const EngineState& engine) {
+  if (engine.draft_kind.empty() || engine.draft_kind == "none") return {};
+  const DraftCounts& counts = engine.drafts;
+  return absl::StrFormat(
+      "drafts    %s: up to %d a step; verified %d, accepted %d (%s), mean accepted length %.2f\n",
+      engine.draft_kind, engine.draft_cap, counts.verified, counts.accepted,
+      percent_text(counts.accepted, counts.verified), counts.mean_accepted_length());
+}
+
 std::string draft_pages(const EngineState& engine) {
   if (engine.draft_moves.grown == 0) return {};
   return absl::StrCat(", draft pages ", size_text(engine.device_draft_bytes));
@@ -68,6 +78,7 @@ std::string summary(const ServerState& state) {
   absl::StrAppendFormat(&text,
                         "prefixes  looked up %d tokens, found %d on the device, %d on the host\n",
                         engine.prefix.looked_up, engine.prefix.on_device, engine.prefix.on_host);
+  text += drafts(engine);
   text += latencies(engine);
   absl::StrAppendFormat(
       &text, "device    %s: row caches %s, index keys %s%s, free %s (chunks of %s)\n",

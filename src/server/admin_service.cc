@@ -61,6 +61,16 @@ void put_prefix(const PrefixCounts& from, wire::PrefixCounts& to) {
   to.set_on_host(count(from.on_host));
 }
 
+void put_drafts(const EngineState& from, wire::Drafts& to) {
+  to.set_kind(from.draft_kind);
+  to.set_cap(count(from.draft_cap));
+  to.set_draws(count(from.drafts.draws));
+  to.set_verified(count(from.drafts.verified));
+  to.set_accepted(count(from.drafts.accepted));
+  for (int64_t verified : from.drafts.verified_at) to.add_verified_at(count(verified));
+  for (int64_t accepted : from.drafts.accepted_at) to.add_accepted_at(count(accepted));
+}
+
 void put_reloads(const ReloadCounts& from, wire::Reloads& to) {
   to.set_succeeded(count(from.succeeded));
   to.set_failed(count(from.failed));
@@ -130,6 +140,7 @@ grpc::ServerUnaryReactor* AdminService::GetState(grpc::CallbackServerContext* co
   response->set_max_running(count(state.max_running));
   response->set_max_batched_tokens(count(state.max_batched_tokens));
   put_prefix(state.prefix, *response->mutable_prefix());
+  put_drafts(state, *response->mutable_drafts());
   put_figures(state, *response->mutable_figures());
   if (serving_.reloader != nullptr) {
     put_reloads(serving_.reloader->counts(), *response->mutable_reloads());

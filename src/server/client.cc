@@ -87,6 +87,8 @@ void take_finished(const wire::Finished& from, ClientOutput& to) {
               .cached_prompt_tokens = static_cast<int64_t>(usage.cached_prompt_tokens()),
               .rows_selected = static_cast<int64_t>(usage.rows_selected()),
               .rows_fetched = static_cast<int64_t>(usage.rows_fetched()),
+              .drafts_verified = static_cast<int64_t>(usage.drafts_verified()),
+              .drafts_accepted = static_cast<int64_t>(usage.drafts_accepted()),
               .times_parked = static_cast<int64_t>(usage.times_parked())};
   if (usage.has_time_to_first_token_s()) {
     to.time_to_first_token_s = usage.time_to_first_token_s();
@@ -131,6 +133,16 @@ void take_figures(const wire::State& from, EngineState& to) {
   finished(FinishReason::kError) = count(counts.finished_error());
 }
 
+void take_drafts(const wire::Drafts& from, EngineState& to) {
+  to.draft_kind = from.kind();
+  to.draft_cap = count(from.cap());
+  to.drafts = {.draws = count(from.draws()),
+               .verified = count(from.verified()),
+               .accepted = count(from.accepted()),
+               .verified_at = {from.verified_at().begin(), from.verified_at().end()},
+               .accepted_at = {from.accepted_at().begin(), from.accepted_at().end()}};
+}
+
 // What came after the first version of the contract.
 void take_rest(const wire::State& from, EngineState& to) {
   to.failure = from.failure();
@@ -149,6 +161,7 @@ void take_rest(const wire::State& from, EngineState& to) {
   to.draft_moves = {.grown = count(from.device_tier().draft_chunks_grown()),
                     .released = count(from.device_tier().draft_chunks_released())};
   take_figures(from, to);
+  take_drafts(from.drafts(), to);
 }
 
 std::optional<ReloadCounts> to_reloads(const wire::State& from) {

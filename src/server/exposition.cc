@@ -124,6 +124,24 @@ void add_tokens(const EngineState& state, Families& all) {
       {{{{"tier", "device"}}, state.prefix.on_device}, {{{"tier", "host"}}, state.prefix.on_host}});
 }
 
+void add_drafts(const EngineState& state, Families& all) {
+  all.gauge("draft_cap", "Drafts that a request verifies in a step at present, at most.",
+            static_cast<double>(state.draft_cap));
+  all.counter("draft_draws_total", "Draws that verified at least one draft.", state.drafts.draws);
+  all.counter("drafts_verified_total", "Drafts that steps verified.", state.drafts.verified);
+  all.counter("drafts_accepted_total", "Drafts that were accepted.", state.drafts.accepted);
+  std::vector<Sample> verified, accepted;
+  for (size_t i = 0; i < state.drafts.verified_at.size(); ++i) {
+    const std::string place = std::to_string(i);
+    verified.push_back({{{"place", place}}, state.drafts.verified_at[i]});
+    accepted.push_back({{{"place", place}}, state.drafts.accepted_at[i]});
+  }
+  all.counters("drafts_verified_at_total", "Drafts that steps verified, by place in their block.",
+               verified);
+  all.counters("drafts_accepted_at_total", "Drafts that were accepted, by place in their block.",
+               accepted);
+}
+
 void add_figures(const EngineState& state, Families& all) {
   const RequestFigures& requests = state.request_figures;
   all.histogram("time_to_first_token_seconds", "From a request's arrival to its first token.",
@@ -241,6 +259,7 @@ void add_engine(const EngineState& state, Families& all) {
             state.failure.empty() ? 0 : 1);
   add_requests(state, all);
   add_tokens(state, all);
+  add_drafts(state, all);
   add_figures(state, all);
   add_tiers(state, all);
   add_row_caches(state, all);

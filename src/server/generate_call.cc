@@ -312,6 +312,8 @@ wire::GenerateResponse GenerateCall::finished_message(const Finished& finished) 
   usage.set_cached_prompt_tokens(static_cast<uint64_t>(finished.usage.cached_prompt_tokens));
   usage.set_rows_selected(static_cast<uint64_t>(finished.usage.rows_selected));
   usage.set_rows_fetched(static_cast<uint64_t>(finished.usage.rows_fetched));
+  usage.set_drafts_verified(static_cast<uint64_t>(finished.usage.drafts_verified));
+  usage.set_drafts_accepted(static_cast<uint64_t>(finished.usage.drafts_accepted));
   usage.set_times_parked(static_cast<uint64_t>(finished.usage.times_parked));
   if (num_tokens_received_ > 0) {
     usage.set_time_to_first_token_s(absl::ToDoubleSeconds(first_token_at_ - arrived_));

@@ -29,6 +29,8 @@ EngineState some_state() {
   state.preemptions = 4;
   state.parks = 6;
   state.resumes = 5;
+  state.draft_cap = 6;
+  state.drafts.add(2, 1);
   state.prefix = {.looked_up = 900, .on_device = 128, .on_host = 64};
   state.chunk_bytes = 1024;
   state.device_pool_bytes = 20 * 1024;
@@ -86,6 +88,12 @@ TEST(Exposition, has_every_figure_of_the_engine) {
   expect_sample("preemptions_total", "", "4");
   expect_sample("parks_total", "", "6");
   expect_sample("resumes_total", "", "5");
+  expect_sample("draft_cap", "", "6");
+  expect_sample("draft_draws_total", "", "1");
+  expect_sample("drafts_verified_total", "", "2");
+  expect_sample("drafts_accepted_total", "", "1");
+  expect_sample("drafts_verified_at_total", "place=\"1\"", "1");
+  expect_sample("drafts_accepted_at_total", "place=\"1\"", "0");
   expect_sample("prefix_cache_queried_tokens_total", "", "900");
   expect_sample("prefix_cache_hit_tokens_total", "tier=\"device\"", "128");
   expect_sample("prefix_cache_hit_tokens_total", "tier=\"host\"", "64");

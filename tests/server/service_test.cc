@@ -131,6 +131,10 @@ TEST_F(ServiceTest, tells_counters_and_figures_as_the_engine_has_them) {
   told.parks = 4;
   told.resumes = 3;
   told.refused_queue_full = 2;
+  told.draft_kind = "dspark";
+  told.draft_cap = 5;
+  told.drafts.add(5, 2);
+  told.drafts.add(3, 3);
   told.prefix = {.looked_up = 300, .on_device = 128, .on_host = 64};
   told.index_moves = {.grown = 8, .released = 5};
   told.draft_moves = {.grown = 6, .released = 1};
@@ -147,6 +151,13 @@ TEST_F(ServiceTest, tells_counters_and_figures_as_the_engine_has_them) {
   EXPECT_EQ(heard.resumes, 3);
   EXPECT_EQ(heard.refused_queue_full, 2);
   EXPECT_EQ(heard.prefix.on_host, 64);
+  EXPECT_EQ(heard.draft_kind, "dspark");
+  EXPECT_EQ(heard.draft_cap, 5);
+  EXPECT_EQ(heard.drafts.verified, 8);
+  EXPECT_EQ(heard.drafts.accepted, 5);
+  EXPECT_EQ(heard.drafts.verified_at, (std::vector<int64_t>{2, 2, 2, 1, 1}));
+  EXPECT_EQ(heard.drafts.accepted_at, (std::vector<int64_t>{2, 2, 1, 0, 0}));
+  EXPECT_EQ(heard.drafts.mean_accepted_length(), 3.5);
   EXPECT_EQ(heard.index_moves.released, 5);
   EXPECT_EQ(heard.draft_moves.grown, 6);
   EXPECT_EQ(heard.draft_moves.released, 1);

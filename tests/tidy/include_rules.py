@@ -13,7 +13,7 @@ PUBLIC_HEADER_OWNERS = {'sync': 'base', 'histogram': 'base', 'stream': 'device',
                         'step_cost': 'scheduler', 'figures': 'engine', 'capacity_plan': 'engine',
                         'client': 'server', 'config_reloader': 'server', 'monitor': 'server',
                         'query_rows': 'store', 'row_cache_arrays': 'kernels',
-                        'trace_file': 'trace', 'draft': 'model',
+                        'trace_file': 'trace', 'draft': 'model', 'draft_counts': 'scheduler',
                         'draft_description': 'model', 'sim_config': 'config',
                         'counter_random': 'trace'}
 HEAVY_PREFIXES = {'CLI/': 'CLI11', 'yaml-cpp/': 'yaml-cpp', 'nlohmann/': 'nlohmann-json',

@@ -17,8 +17,8 @@ constexpr int64_t kMaxGridRows = 65535;
 __global__ void __launch_bounds__(kThreads) take_rows_kernel(TakeRowsParams params) {
   const int64_t width = params.out.sizes[1];
   const int64_t first_column = int64_t{blockIdx.x} * kColumnsPerBlock + threadIdx.x;
-  for (int64_t i = blockIdx.y; i < params.rows.sizes[0]; i += gridDim.y) {
-    const int32_t row = params.rows(i);
+  for (int64_t i = blockIdx.y; i < params.out.sizes[0]; i += gridDim.y) {
+    const int64_t row = params.rows.data == nullptr ? i : params.rows(i);
     float values[kColumnsPerThread];
     for (int k = 0; k < kColumnsPerThread; ++k) {
       const int64_t column = first_column + k * kThreads;
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads) take_rows_kernel(TakeRowsParams para
 
 void launch_take_rows_cuda(const TakeRowsParams& params, Stream stream) {
   const int64_t column_blocks = (params.out.sizes[1] + kColumnsPerBlock - 1) / kColumnsPerBlock;
-  const int64_t rows = std::min(params.rows.sizes[0], kMaxGridRows);
+  const int64_t rows = std::min(params.out.sizes[0], kMaxGridRows);
   cuda::launch("take_rows", take_rows_kernel,
                {.grid = dim3(static_cast<unsigned>(column_blocks), static_cast<unsigned>(rows)),
                 .block = dim3(kThreads)},

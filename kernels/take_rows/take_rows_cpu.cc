@@ -12,9 +12,9 @@ constexpr int64_t kElementsPerPiece = 64 << 10;  // a piece is worth a thread fr
 void launch_take_rows_cpu(const TakeRowsParams& params) {
   const int64_t width = params.out.sizes[1];
   const int64_t grain = std::max<int64_t>(1, kElementsPerPiece / std::max<int64_t>(1, width));
-  parallel_for(params.rows.sizes[0], grain, [&](int64_t begin, int64_t end) {
+  parallel_for(params.out.sizes[0], grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int32_t row = params.rows(i);
+      const int64_t row = params.rows.data == nullptr ? i : params.rows(i);
       float* const out = params.out.row(i);
       if (row < 0) {
         std::fill(out, out + width, 0.0f);

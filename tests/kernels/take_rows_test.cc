@@ -37,6 +37,21 @@ TEST(TakeRows, copies_the_named_rows_in_order_and_zeros_for_negative_ones) {
   }
 }
 
+TEST(TakeRows, copies_all_rows_in_order_without_a_list_of_them) {
+  constexpr int64_t kRows = 5, kWidth = 37, kStride = 40, kOutStride = 38;
+  std::vector<float> x;
+  for (int64_t i = 0; i < kRows * kStride; ++i) x.push_back(static_cast<float>(i) + 1.0f);
+  const DeviceArray<float> device_x(x), out(kRows * kOutStride, -7.0f);
+  launch_take_rows({.x = {device_x.data(), {kRows, kWidth}, {kStride, 1}},
+                    .out = {out.data(), {kRows, kWidth}, {kOutStride, 1}}},
+                   test::stream());
+  const std::vector<float> taken = out.download();
+  for (int64_t i = 0; i < kRows * kOutStride; ++i) {
+    const int64_t row = i / kOutStride, column = i % kOutStride;
+    ASSERT_EQ(taken[i], column < kWidth ? x[row * kStride + column] : -7.0f) << i;
+  }
+}
+
 TEST(TakeRows, takes_no_rows_as_nothing_to_do) {
   launch_take_rows({.x = view<const float>(nullptr, 0, 8),
                     .rows = view<const int32_t>(nullptr, 0),

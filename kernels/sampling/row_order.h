@@ -96,6 +96,7 @@ struct MaskedRow {
     const bool is_masked = masked != nullptr && (masked[token / 32] >> token % 32 & 1) != 0;
     return is_masked ? 0 : key_of(logits[token]);
   }
+  __device__ Place place(int64_t token) const { return place_of(key(token), token); }
 };
 
 // Calls visit(token, key) for the tokens that can be drawn; the block's threads share them.

@@ -12,6 +12,14 @@
 // on the batch, the step, preemption or threads. logprob reports log softmax of the raw logits
 // (before temperature, after the masks).
 //
+// A row may verify a draft token d that was drawn from a proposal distribution q. With p what the
+// filters keep of the softmax, normalised: d is returned when uniform(accept stream) * q(d) < p(d),
+// q(d) taken as at least 1e-8; otherwise a draw from max(p - q, 0) without d, normalised (from p
+// without d where its mass is at most 1e-8), by inverting the sum in the order of token ids at the
+// same u as a plain draw. So the token has distribution p when d has distribution q, and it equals
+// d exactly when d is accepted (Leviathan et al., arXiv 2211.17192). A draft token that was chosen,
+// not drawn (num_proposed 0), and a greedy row need none of this: a plain draw verifies it.
+//
 // Any logits are legal: NaN counts as -inf, +inf as the largest float. A row that leaves nothing to
 // draw (everything masked or NaN) gives token 0 with logprob -inf. Zero rows are legal.
 // Cost: a few passes over the vocabulary, no sort: a histogram over the leading bits of the logits
@@ -37,7 +45,25 @@ struct RowSampling {         // what one row asks for; validated above
   // Tokens that may not be drawn (min_tokens masks EOS), in the memory that the logits are in.
   const int32_t* masked_tokens = nullptr;
   int32_t num_masked_tokens = 0;
+  // What the row verifies: a draft token (-1: none; < vocab_size) and the distribution that it was
+  // drawn from. num_proposed 0: the draft token was chosen, not drawn.
+  int32_t draft_token = -1;
+  int32_t num_proposed = 0;  // entries of the two arrays, in the memory that the logits are in
+  const int32_t* proposed_tokens = nullptr;  // distinct; null: entry i is token i, for all tokens
+  const float* proposed_probabilities = nullptr;  // >= 0, sum to 1
 };
+
+// Streams of uniform draws of one seed: added to sequence_idx.
+inline constexpr uint32_t kDrawStream = 0;      // draws of the target, also of a residual
+inline constexpr uint32_t kAcceptStream = 1;    // whether a draft token is accepted
+inline constexpr uint32_t kDraftStream = 2;     // draws of a draft
+inline constexpr float kLeastProposed = 1e-8f;  // what q of a draft token counts as at least
+inline constexpr double kLeastResidual = 1e-8;  // a residual of no more mass is not drawn from
+
+// Whether the row's draft token takes more than a plain draw to verify.
+constexpr bool has_proposal(const RowSampling& row) {
+  return row.temperature > 0 && row.draft_token >= 0 && row.num_proposed > 0;
+}
 
 struct BatchSamplingParams {
   TensorView<const float, 2> logits;      // [num_rows, vocab_size], columns contiguous

@@ -70,11 +70,77 @@ DescendingOrder::Prefix kept_prefix(const RowSampling& row, double total, RowScr
   return scratch.order.walk(limits);
 }
 
+// Leaves the mass of the kept tokens only. The order is of no use after it.
+void drop_others(const DescendingOrder::Prefix& kept, RowScratch& scratch) {
+  if (kept.last_token < 0) return;
+  const float last = scratch.values[static_cast<size_t>(kept.last_token)];
+  for (size_t i = 0; i < scratch.values.size(); ++i) {
+    const bool is_kept = scratch.values[i] > last ||
+                         (scratch.values[i] == last && static_cast<int32_t>(i) <= kept.last_token);
+    if (!is_kept) scratch.mass[i] = 0;
+  }
+}
+
+int32_t proposed_token(const RowSampling& row, int32_t i) {
+  return row.proposed_tokens != nullptr ? row.proposed_tokens[i] : i;
+}
+
+bool accepts_draft(const RowSampling& row, double kept_mass, const RowScratch& scratch) {
+  double proposed = 0;
+  if (row.proposed_tokens == nullptr) proposed = row.proposed_probabilities[row.draft_token];
+  for (int32_t i = 0; i < row.num_proposed && row.proposed_tokens != nullptr; ++i) {
+    if (row.proposed_tokens[i] == row.draft_token) proposed = row.proposed_probabilities[i];
+  }
+  proposed = std::clamp(proposed, double{kLeastProposed}, 1.0);
+  const double u = uniform(row.seed, row.sequence_idx + kAcceptStream, row.position);
+  return u * proposed * kept_mass < scratch.mass[static_cast<size_t>(row.draft_token)];
+}
+
+// The first token, in the order of ids, at which the sum of mass reaches u of the whole.
+int32_t invert_by_id(double u, double total, const RowScratch& scratch) {
+  double sum = 0;
+  int32_t last = 0;
+  for (size_t i = 0; i < scratch.mass.size(); ++i) {
+    if (scratch.mass[i] <= 0) continue;
+    sum += scratch.mass[i];
+    last = static_cast<int32_t>(i);
+    if (sum >= u * total) break;
+  }
+  return last;
+}
+
+double sum_of_mass(const RowScratch& scratch) {
+  double sum = 0;
+  for (float mass : scratch.mass) sum += mass;
+  return sum;
+}
+
+int32_t verify(const RowSampling& row, const DescendingOrder::Prefix& kept, RowScratch& scratch) {
+  drop_others(kept, scratch);
+  if (accepts_draft(row, kept.mass, scratch)) return row.draft_token;
+  const auto draft = static_cast<size_t>(row.draft_token);
+  for (int32_t i = 0; i < row.num_proposed; ++i) {
+    float& mass = scratch.mass[static_cast<size_t>(proposed_token(row, i))];
+    const double left = mass - row.proposed_probabilities[i] * kept.mass;
+    mass = static_cast<float>(std::max(left, 0.0));
+  }
+  scratch.mass[draft] = 0;
+  double total = sum_of_mass(scratch);
+  if (total <= kLeastResidual * kept.mass) {
+    sum_exponentials(scratch, row.temperature);
+    drop_others(kept, scratch);
+    scratch.mass[draft] = 0;
+    total = sum_of_mass(scratch);
+  }
+  return invert_by_id(uniform(row.seed, row.sequence_idx, row.position), total, scratch);
+}
+
 int32_t draw(const RowSampling& row, double total, RowScratch& scratch) {
   scratch.order.build(
       {scratch.values.data(), scratch.mass.data(), static_cast<int64_t>(scratch.values.size())},
       scratch.largest - kLikelyDepth * row.temperature);
   const DescendingOrder::Prefix kept = kept_prefix(row, total, scratch);
+  if (has_proposal(row)) return verify(row, kept, scratch);
   const double u = uniform(row.seed, row.sequence_idx, row.position);
   // The first token at which the sum reaches u * kept.mass; never one of no mass, since the sum
   // before it is still short of that.

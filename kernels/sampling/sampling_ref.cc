@@ -9,9 +9,34 @@
 namespace dhs {
 namespace {
 
-// How many of the sorted logits the filters keep; `p` gets their probabilities after top_k.
-size_t num_kept(const RowSampling& row, const std::vector<double>& sorted, std::vector<double>& p) {
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct RefRow {
+  std::vector<int32_t> order;  // tokens, the likeliest first
+  std::vector<double> sorted;  // their logits
+  double log_total = 0;        // of exp(logit - the largest)
+};
+
+RefRow sort_row(const BatchSamplingParams& params, int64_t r) {
+  const RowSampling& row = params.rows(r);
+  std::vector<double> logits(params.logits.row(r), params.logits.row(r) + params.logits.sizes[1]);
+  for (int32_t i = 0; i < row.num_masked_tokens; ++i) logits[row.masked_tokens[i]] = -kInfinity;
+  RefRow made;
+  made.order.resize(logits.size());
+  std::iota(made.order.begin(), made.order.end(), 0);
+  std::stable_sort(made.order.begin(), made.order.end(),
+                   [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  for (int32_t token : made.order) made.sorted.push_back(logits[token]);
+  double total = 0;
+  for (double value : made.sorted) total += std::exp(value - made.sorted[0]);
+  made.log_total = std::log(total);
+  return made;
+}
+
+// What the filters keep, by place in the order; sums to 1.
+std::vector<double> kept_probabilities(const RowSampling& row, const std::vector<double>& sorted) {
   const size_t k = row.top_k > 0 ? std::min<size_t>(row.top_k, sorted.size()) : sorted.size();
+  std::vector<double> p;
   for (size_t i = 0; i < k; ++i) p.push_back(std::exp((sorted[i] - sorted[0]) / row.temperature));
   const double sum = std::accumulate(p.begin(), p.end(), 0.0);
   for (double& value : p) value /= sum;
@@ -20,7 +45,46 @@ size_t num_kept(const RowSampling& row, const std::vector<double>& sorted, std::
   while (kept < k && p[kept] >= row.min_p * p[0] && (row.top_p >= 1 || reached < row.top_p)) {
     reached += p[kept++];
   }
-  return kept;
+  p.resize(kept);
+  for (double& value : p) value /= reached;
+  return p;
+}
+
+// The first entry of `mass` at which its sum reaches u of the whole.
+size_t invert(const std::vector<double>& mass, double u) {
+  const double target = u * std::accumulate(mass.begin(), mass.end(), 0.0);
+  size_t found = 0;
+  double sum = 0;
+  for (size_t i = 0; i < mass.size(); ++i) {
+    if (mass[i] > 0 && (sum < target || sum == 0)) found = i;
+    sum += mass[i];
+  }
+  return found;
+}
+
+int32_t verify(const RowSampling& row, const std::vector<double>& p, double u) {
+  std::vector<double> q(p.size());
+  for (int32_t i = 0; i < row.num_proposed; ++i) {
+    q[row.proposed_tokens != nullptr ? row.proposed_tokens[i] : i] = row.proposed_probabilities[i];
+  }
+  const int32_t draft = row.draft_token;
+  const double u_accept = uniform(row.seed, row.sequence_idx + kAcceptStream, row.position);
+  if (u_accept * std::clamp<double>(q[draft], kLeastProposed, 1) < p[draft]) return draft;
+  std::vector<double> residual, others = p;
+  others[draft] = 0;
+  for (size_t i = 0; i < p.size(); ++i) residual.push_back(std::max(others[i] - q[i], 0.0));
+  const double mass = std::accumulate(residual.begin(), residual.end(), 0.0);
+  return static_cast<int32_t>(invert(mass > kLeastResidual ? residual : others, u));
+}
+
+size_t draw_place(const RowSampling& row, const RefRow& sorted) {
+  const std::vector<double> p = kept_probabilities(row, sorted.sorted);
+  const double u = uniform(row.seed, row.sequence_idx + kDrawStream, row.position);
+  if (!has_proposal(row)) return invert(p, u);
+  std::vector<double> by_token(sorted.order.size());
+  for (size_t i = 0; i < p.size(); ++i) by_token[sorted.order[i]] = p[i];
+  const int32_t token = verify(row, by_token, u);
+  return std::find(sorted.order.begin(), sorted.order.end(), token) - sorted.order.begin();
 }
 
 }  // namespace
@@ -28,30 +92,17 @@ size_t num_kept(const RowSampling& row, const std::vector<double>& sorted, std::
 void sampling_ref(const BatchSamplingParams& params) {
   for (int64_t r = 0; r < params.logits.sizes[0]; ++r) {
     const RowSampling& row = params.rows(r);
-    std::vector<double> logits(params.logits.row(r), params.logits.row(r) + params.logits.sizes[1]);
-    const double infinity = std::numeric_limits<double>::infinity();
-    for (int32_t i = 0; i < row.num_masked_tokens; ++i) logits[row.masked_tokens[i]] = -infinity;
-    std::vector<int32_t> order(logits.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
-    std::vector<double> sorted, p;
-    for (int32_t token : order) sorted.push_back(logits[token]);
-    double total = 0;
-    for (double value : sorted) total += std::exp(value - sorted[0]);
-    size_t drawn = 0;
-    if (row.temperature > 0) {
-      const size_t kept = num_kept(row, sorted, p);
-      const double mass = std::accumulate(p.begin(), p.begin() + kept, 0.0);
-      const double target = uniform(row.seed, row.sequence_idx, row.position) * mass;
-      for (double sum = p[0]; sum < target && drawn + 1 < kept; sum += p[drawn]) ++drawn;
-    }
-    params.tokens(r) = order[drawn];
-    auto logprob = [&](size_t i) { return float(sorted[i] - sorted[0] - std::log(total)); };
+    const RefRow sorted = sort_row(params, r);
+    auto logprob = [&](size_t i) {
+      return float(sorted.sorted[i] - sorted.sorted[0] - sorted.log_total);
+    };
+    const size_t drawn = row.temperature > 0 ? draw_place(row, sorted) : 0;
+    params.tokens(r) = sorted.order[drawn];
     params.logprobs(r) = logprob(drawn);
     for (int64_t i = 0; i < params.top_tokens.sizes[1]; ++i) {
-      const bool has = i < row.num_logprobs && i < int64_t(order.size()) && sorted[i] > -infinity;
-      params.top_tokens(r, i) = has ? order[i] : -1;
+      const bool has = i < row.num_logprobs && i < int64_t(sorted.order.size()) &&
+                       sorted.sorted[static_cast<size_t>(i)] > -kInfinity;
+      params.top_tokens(r, i) = has ? sorted.order[i] : -1;
       params.top_logprobs(r, i) = has ? logprob(i) : 0.0f;
     }
   }

@@ -14,107 +14,13 @@
 #include "kernels/sampling/descending_order.h"
 #include "kernels/sampling/philox.h"
 #include "kernels/sampling/sampling_tables.h"
-#include "kernels/test_memory.h"
+#include "kernels/sampling_fixture.h"
 
 namespace dhs {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-struct Sampled {
-  std::vector<int32_t> tokens, top_tokens;
-  std::vector<float> logprobs, top_logprobs;
-};
-
-// Emulated launches are slow: statistics make do with fewer draws there.
-constexpr int kDrawShare = test::kOnCuda ? 200 : 1;
-
-// The masked tokens of `rows` lie in host memory; every row is drawn from the same logits when
-// there are logits for one row only.
-Sampled sample(const std::vector<float>& logits, std::vector<RowSampling> rows, int64_t vocab_size,
-               int64_t room) {
-  const size_t num_rows = rows.size();
-  std::vector<test::DeviceArray<int32_t>> masked;
-  for (RowSampling& row : rows) {
-    masked.emplace_back(
-        std::vector<int32_t>(row.masked_tokens, row.masked_tokens + row.num_masked_tokens));
-    row.masked_tokens = masked.back().data();
-  }
-  const test::DeviceArray<float> device_logits(logits), logprobs(num_rows, -7.0f),
-      top_logprobs(num_rows * static_cast<size_t>(room), -7.0f);
-  const test::DeviceArray<RowSampling> device_rows(rows);
-  const test::DeviceArray<int32_t> tokens(num_rows, -7), top_tokens(top_logprobs.size(), -7);
-  const bool is_shared = static_cast<int64_t>(logits.size()) == vocab_size;
-  launch_sampling({.logits = {device_logits.data(),
-                              {static_cast<int64_t>(num_rows), vocab_size},
-                              {is_shared ? 0 : vocab_size, 1}},
-                   .rows = view<const RowSampling>(device_rows.data(), num_rows),
-                   .tokens = view(tokens.data(), num_rows),
-                   .logprobs = view(logprobs.data(), num_rows),
-                   .top_tokens = view(top_tokens.data(), num_rows, room),
-                   .top_logprobs = view(top_logprobs.data(), num_rows, room)},
-                  test::stream());
-  return {tokens.download(), top_tokens.download(), logprobs.download(), top_logprobs.download()};
-}
-
-Sampled sample(const std::vector<float>& logits, const std::vector<RowSampling>& rows,
-               int64_t room = 0) {
-  const size_t vocab_size = rows.empty() ? 1 : logits.size() / rows.size();
-  return sample(logits, rows, static_cast<int64_t>(vocab_size), room);
-}
-
-// The same on the host: by the reference, or by the CPU version.
-Sampled sample_by(void (*function)(const BatchSamplingParams&), const std::vector<float>& logits,
-                  const RowSampling& row, int64_t room) {
-  Sampled out{{-7}, std::vector<int32_t>(static_cast<size_t>(room), -7), {-7.0f}, {}};
-  out.top_logprobs.assign(out.top_tokens.size(), -7.0f);
-  function({.logits = view(logits.data(), 1, logits.size()),
-            .rows = view(&row, 1),
-            .tokens = view(out.tokens.data(), 1),
-            .logprobs = view(out.logprobs.data(), 1),
-            .top_tokens = view(out.top_tokens.data(), 1, room),
-            .top_logprobs = view(out.top_logprobs.data(), 1, room)});
-  return out;
-}
-
-void expect_same(const Sampled& got, const Sampled& want) {
-  ASSERT_EQ(got.tokens, want.tokens);
-  ASSERT_EQ(got.top_tokens, want.top_tokens);
-  auto expect_near = [](const std::vector<float>& a, const std::vector<float>& b) {
-    for (size_t i = 0; i < b.size(); ++i) {
-      if (a[i] == b[i]) continue;  // infinities too
-      ASSERT_NEAR(a[i], b[i], 1e-5f * (1 + std::fabs(b[i])));
-    }
-  };
-  expect_near(got.logprobs, want.logprobs);
-  expect_near(got.top_logprobs, want.top_logprobs);
-}
-
 int32_t sample_one(const std::vector<float>& logits, const RowSampling& row) {
   return sample(logits, {row}).tokens[0];
-}
-
-std::vector<float> random_logits(int64_t count, uint32_t seed, float spread = 2.0f) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, spread);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = normal(generator);
-  return values;
-}
-
-// The tokens that `num_draws` draws of `row` at different positions give.
-std::map<int32_t, int> draw_counts(const std::vector<float>& logits, RowSampling row,
-                                   int num_draws) {
-  std::vector<RowSampling> rows;
-  for (int i = 0; i < num_draws; ++i) {
-    row.position = static_cast<uint32_t>(i);
-    rows.push_back(row);
-  }
-  std::map<int32_t, int> counts;
-  const auto vocab_size = static_cast<int64_t>(logits.size());
-  for (int32_t token : sample(logits, rows, vocab_size, 0).tokens) ++counts[token];
-  return counts;
 }
 
 TEST(Philox, gives_the_published_known_answers) {
@@ -142,23 +48,6 @@ TEST(Uniform, depends_on_every_part_of_its_key_and_fills_the_unit_interval) {
   double chi_square = 0;
   for (int count : bins) chi_square += std::pow(count - 1000.0, 2) / 1000.0;
   EXPECT_LT(chi_square, 63 + 4 * std::sqrt(2.0 * 63));
-}
-
-// Pearson's statistic of `counts` against `expected` probabilities; adds up to one degree of
-// freedom less than the number of tokens.
-double chi_square_of(const std::map<int32_t, int>& counts, const std::vector<double>& expected,
-                     int num_draws) {
-  double sum = 0;
-  for (size_t token = 0; token < expected.size(); ++token) {
-    const auto found = counts.find(static_cast<int32_t>(token));
-    const double seen = found == counts.end() ? 0 : found->second;
-    if (expected[token] == 0) {
-      EXPECT_EQ(seen, 0) << "token " << token << " is impossible";
-      continue;
-    }
-    sum += std::pow(seen - expected[token] * num_draws, 2) / (expected[token] * num_draws);
-  }
-  return sum;
 }
 
 TEST(Sampling, draws_with_the_probabilities_of_the_softmax) {

@@ -23,7 +23,7 @@ __device__ float value_of_logit(const CandidatesParams& params, float logit) {
   return static_cast<float>(params.softcap * tanh(double{value} / params.softcap));
 }
 
-__device__ Place find_largest(const MaskedRow& row, RowOrderShared& shared) {
+__device__ Place find_largest(const RowLogits& row, RowOrderShared& shared) {
   Place largest = 0;
   for_each_token(row, [&](int64_t token, uint32_t key) {
     const Place place = place_of(key, token);
@@ -33,7 +33,7 @@ __device__ Place find_largest(const MaskedRow& row, RowOrderShared& shared) {
 }
 
 // Logits of -inf (and NaN) fill what others leave, in the order of their ids: one thread.
-__device__ void fill_up(const CandidatesParams& params, const MaskedRow& row, int64_t row_idx,
+__device__ void fill_up(const CandidatesParams& params, const RowLogits& row, int64_t row_idx,
                         int64_t first) {
   const int64_t wanted = params.values.sizes[1];
   for (int64_t token = 0; token < row.vocab_size && first < wanted; ++token) {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) candidates_kernel(CandidatesPa
   DHS_DYN_SHARED(uint64_t, memory);
   auto& shared = *reinterpret_cast<RowOrderShared*>(memory);
   const int64_t row_idx = blockIdx.x;
-  RowWalk walk{{params.logits.row(row_idx), params.logits.sizes[1], nullptr}, shared};
+  RowWalk walk{{params.logits.row(row_idx), params.logits.sizes[1]}, shared};
   const Place largest = find_largest(walk.row, shared);
   int num_found = 0;
   if (largest != 0) {

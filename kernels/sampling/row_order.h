@@ -11,6 +11,7 @@
 
 #include "kernels/activation/device_exp.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/sampling/sampling.h"
 
 namespace dhs {
 
@@ -87,21 +88,51 @@ __device__ inline int32_t token_at(Place place) {
 }
 
 // One row as the block sees it.
-struct MaskedRow {
+struct RowLogits {
   const float* logits;
   int64_t vocab_size;
-  const uint32_t* masked;  // one bit per token, null: none is
+  // One bit per token: whether the row masks or adjusts it. Null: it does so to none.
+  const uint32_t* special = nullptr;
+  const RowSampling* sampling = nullptr;  // of a row with special tokens
 
   __device__ uint32_t key(int64_t token) const {
-    const bool is_masked = masked != nullptr && (masked[token / 32] >> token % 32 & 1) != 0;
-    return is_masked ? 0 : key_of(logits[token]);
+    if (special == nullptr || (special[token / 32] >> token % 32 & 1) == 0) {
+      return key_of(logits[token]);
+    }
+    return special_key(token);
+  }
+  __device__ uint32_t special_key(int64_t token) const {
+    for (int32_t i = 0; i < sampling->num_masked_tokens; ++i) {
+      if (sampling->masked_tokens[i] == token) return 0;
+    }
+    constexpr float kLargest = 3.402823466e38f;
+    const float logit = logits[token];
+    const int32_t place = place_of_adjustment(token);
+    const bool is_adjusted =
+        place < sampling->num_adjustments && sampling->adjustments[place].token == token;
+    if (!is_adjusted) return key_of(logit);
+    return key_of(
+        adjusted_logit(logit > kLargest ? kLargest : logit, sampling->adjustments[place]));
+  }
+  // The first adjustment of this token or a later one.
+  __device__ int32_t place_of_adjustment(int64_t token) const {
+    int32_t begin = 0, end = sampling->num_adjustments;
+    while (begin < end) {
+      const int32_t middle = begin + (end - begin) / 2;
+      if (sampling->adjustments[middle].token < token) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return begin;
   }
   __device__ Place place(int64_t token) const { return place_of(key(token), token); }
 };
 
 // Calls visit(token, key) for the tokens that can be drawn; the block's threads share them.
 template <class Visit>
-__device__ void for_each_token(const MaskedRow& row, Visit visit) {
+__device__ void for_each_token(const RowLogits& row, Visit visit) {
   constexpr int kAhead = 8;  // loads under way
   const int64_t step = int64_t{blockDim.x};
   for (int64_t first = threadIdx.x; first < row.vocab_size; first += kAhead * step) {

@@ -27,7 +27,7 @@ __device__ inline BinRange bins_down_to(Place highest, uint32_t lowest_key) {
 }
 
 struct RowWalk {
-  MaskedRow row;
+  RowLogits row;
   RowOrderShared& shared;
   Softmax softmax{0, 1};
   bool has_mass = false;  // whether mass is counted; no limit of mass is met otherwise

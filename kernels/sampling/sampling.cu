@@ -5,8 +5,8 @@
 // draw, 4 without filters, one more per filter, 3 for top tokens. The first comes from device
 // memory, the others from the L2 cache, at what one SM can read: about 5 us per pass and 150,000
 // entries. Rows are independent and share the device.
-// A rejected draft token takes about 2 more.
-// Stages: mask_tokens, find_likeliest, sum_up, draw, write_row, write_top_tokens.
+// A rejected draft token takes about 2 more. An adjusted token costs a search of the list in each.
+// Stages: mark_special, find_likeliest, sum_up, draw, write_row, write_top_tokens.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -27,23 +27,28 @@ constexpr double kMassUnit = 1.0 / static_cast<double>(uint64_t{1} << kMassBits)
 // exp of less than minus this is less than a unit of mass.
 constexpr float kDeepest = 29;
 
-// Bits of the tokens that may not be drawn, null when there are none.
-__device__ const uint32_t* mask_tokens(const RowSampling& sampling, int64_t vocab_size,
-                                       uint32_t* bits) {
-  if (sampling.num_masked_tokens == 0) return nullptr;
+// Bits of the tokens that the row masks or adjusts, null when there are none.
+__device__ const uint32_t* mark_special(const RowSampling& sampling, int64_t vocab_size,
+                                        uint32_t* bits) {
+  if (sampling.num_masked_tokens == 0 && sampling.num_adjustments == 0) return nullptr;
   for (int64_t i = threadIdx.x; i * kWordBits < vocab_size; i += blockDim.x) bits[i] = 0;
   __syncthreads();
-  for (int32_t i = threadIdx.x; i < sampling.num_masked_tokens; i += blockDim.x) {
-    const int32_t token = sampling.masked_tokens[i];
-    if (token < 0 || token >= vocab_size) continue;
+  auto mark = [&](int32_t token) {
+    if (token < 0 || token >= vocab_size) return;
     atomicOr(&bits[token / kWordBits], 1u << token % kWordBits);
+  };
+  for (int32_t i = threadIdx.x; i < sampling.num_masked_tokens; i += blockDim.x) {
+    mark(sampling.masked_tokens[i]);
+  }
+  for (int32_t i = threadIdx.x; i < sampling.num_adjustments; i += blockDim.x) {
+    mark(sampling.adjustments[i].token);
   }
   __syncthreads();
   return bits;
 }
 
 // The place of the likeliest token, 0 when nothing can be drawn.
-__device__ Place find_likeliest(const MaskedRow& row, RowOrderShared& shared) {
+__device__ Place find_likeliest(const RowLogits& row, RowOrderShared& shared) {
   Place likeliest = 0;
   for_each_token(row, [&](int64_t token, uint32_t key) {
     const Place place = place_of(key, token);
@@ -57,7 +62,7 @@ struct RowTotals {
   uint64_t likely_mass = 0;  // at the row's temperature, of what min_p keeps
 };
 
-__device__ RowTotals sum_up(const MaskedRow& row, const RowSampling& sampling, float largest,
+__device__ RowTotals sum_up(const RowLogits& row, const RowSampling& sampling, float largest,
                             RowOrderShared& shared) {
   const Softmax raw{largest, 1.0f}, drawn{largest, sampling.temperature};
   const bool has_min_p = sampling.temperature > 0 && sampling.min_p > 0;
@@ -149,13 +154,13 @@ __device__ void write_row(const BatchSamplingParams& params, int64_t row_idx, in
 __global__ void __launch_bounds__(kMaxThreads, 1) sampling_kernel(BatchSamplingParams params) {
   DHS_DYN_SHARED(uint64_t, memory);
   auto& shared = *reinterpret_cast<RowOrderShared*>(memory);
-  auto* mask_bits = reinterpret_cast<uint32_t*>(&shared + 1);
+  auto* special_bits = reinterpret_cast<uint32_t*>(&shared + 1);
   const int64_t row_idx = blockIdx.x;
   const RowSampling sampling = params.rows(row_idx);
   const int64_t vocab_size = params.logits.sizes[1];
-  RowWalk walk{
-      {params.logits.row(row_idx), vocab_size, mask_tokens(sampling, vocab_size, mask_bits)},
-      shared};
+  RowWalk walk{{params.logits.row(row_idx), vocab_size,
+                mark_special(sampling, vocab_size, special_bits), &params.rows(row_idx)},
+               shared};
   const Place likeliest = find_likeliest(walk.row, shared);
   if (likeliest == 0) {
     write_row(params, row_idx, 0, -INFINITY);

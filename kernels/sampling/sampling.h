@@ -1,7 +1,8 @@
 // sampling: the next token of each row from its logits.
 //
-// Order: token masks (-inf) -> greedy when temperature == 0 (largest logit, ties to the lowest id)
-// -> divide by temperature -> top_k -> softmax -> top_p -> min_p -> draw.
+// Order: adjustments -> token masks (-inf) -> greedy when temperature == 0 (largest logit, ties to
+// the lowest id) -> divide by temperature -> top_k -> softmax -> top_p -> min_p -> draw.
+//   adjustments: logit = (logit > 0 ? logit / scale : logit * scale) + bias, each operation in f32.
 //   top_k: keep the k largest (0: all), ties at the cut to the lowest id.
 //   top_p: keep the shortest prefix, in descending order, whose sum reaches top_p (1: off).
 //   min_p: keep tokens with probability >= min_p * the largest probability.
@@ -9,16 +10,17 @@
 // inverts the cumulative sum over the kept prefix at u = uniform(seed, sequence_idx, position).
 // Exponentials in f32 (relative error 2e-7), sums in f64 (CUDA: in integers of 2^-41, which need no
 // order). u is a counter-based hash (Philox4x32-10), so a draw depends on its row and key only: not
-// on the batch, the step, preemption or threads. logprob reports log softmax of the raw logits
-// (before temperature, after the masks).
+// on the batch, the step, preemption or threads. logprob reports log softmax of the logits after
+// adjustments and masks, before temperature and filters.
 //
 // A row may verify a draft token d that was drawn from a proposal distribution q. With p what the
-// filters keep of the softmax, normalised: d is returned when uniform(accept stream) * q(d) < p(d),
-// q(d) taken as at least 1e-8; otherwise a draw from max(p - q, 0) without d, normalised (from p
-// without d where its mass is at most 1e-8), by inverting the sum in the order of token ids at the
-// same u as a plain draw. So the token has distribution p when d has distribution q, and it equals
-// d exactly when d is accepted (Leviathan et al., arXiv 2211.17192). A draft token that was chosen,
-// not drawn (num_proposed 0), and a greedy row need none of this: a plain draw verifies it.
+// filters keep of the softmax, normalised: d is returned when u' * q(d) < p(d), with u' from the
+// accept stream and q(d) taken as at least 1e-8; otherwise a draw from max(p - q, 0) without d,
+// normalised (from p without d where its mass is at most 1e-8), by inverting the sum in the order
+// of token ids at the same u as a plain draw. So the token has distribution p when d has
+// distribution q, and it equals d exactly when d is accepted (Leviathan et al., arXiv 2211.17192).
+// A draft token that was chosen, not drawn (num_proposed 0), and a greedy row need none of this: a
+// plain draw verifies it.
 //
 // Any logits are legal: NaN counts as -inf, +inf as the largest float. A row that leaves nothing to
 // draw (everything masked or NaN) gives token 0 with logprob -inf. Zero rows are legal.
@@ -33,6 +35,18 @@
 
 namespace dhs {
 
+// What a row changes in the logit of one token.
+struct LogitAdjustment {
+  int32_t token = 0;
+  float scale = 1;  // > 0, finite
+  float bias = 0;   // finite
+};
+// NaN stays NaN, -inf stays -inf.
+constexpr float adjusted_logit(float logit, const LogitAdjustment& by) {
+  const float scaled = logit > 0 ? logit / by.scale : logit * by.scale;
+  return scaled + by.bias;
+}
+
 struct RowSampling {         // what one row asks for; validated above
   float temperature = 0.0f;  // >= 0, finite
   float top_p = 1.0f;        // (0, 1]
@@ -45,6 +59,9 @@ struct RowSampling {         // what one row asks for; validated above
   // Tokens that may not be drawn (min_tokens masks EOS), in the memory that the logits are in.
   const int32_t* masked_tokens = nullptr;
   int32_t num_masked_tokens = 0;
+  // Adjustments in rising order of token, each token once, in the memory that the logits are in.
+  const LogitAdjustment* adjustments = nullptr;
+  int32_t num_adjustments = 0;
   // What the row verifies: a draft token (-1: none; < vocab_size) and the distribution that it was
   // drawn from. num_proposed 0: the draft token was chosen, not drawn.
   int32_t draft_token = -1;

@@ -26,12 +26,26 @@ struct RowScratch {
   float largest = 0;
 };
 
+void adjust_logits(const RowSampling& row, std::vector<float>& values) {
+  int32_t last = -1;
+  for (int32_t i = 0; i < row.num_adjustments; ++i) {
+    const LogitAdjustment& by = row.adjustments[i];
+    DHS_CHECK(by.token > last, "adjustments: token ", by.token, " after ", last);
+    last = by.token;
+    if (static_cast<size_t>(by.token) >= values.size()) continue;
+    float& value = values[static_cast<size_t>(by.token)];
+    value = adjusted_logit(value, by);
+    sampling_table(CpuIsa::kBase).load(&value, 1, &value);  // comparable again
+  }
+}
+
 void load_row(const float* logits, int64_t vocab_size, const RowSampling& row,
               RowScratch& scratch) {
   const SamplingTable& table = sampling_table(cpu_isa());
   scratch.values.resize(static_cast<size_t>(vocab_size));
   scratch.mass.resize(static_cast<size_t>(vocab_size));
   table.load(logits, vocab_size, scratch.values.data());
+  adjust_logits(row, scratch.values);
   for (int32_t i = 0; i < row.num_masked_tokens; ++i) {
     const int32_t token = row.masked_tokens[i];
     if (token >= 0 && token < vocab_size) scratch.values[static_cast<size_t>(token)] = -kInfinity;
@@ -116,6 +130,10 @@ double sum_of_mass(const RowScratch& scratch) {
 }
 
 int32_t verify(const RowSampling& row, const DescendingOrder::Prefix& kept, RowScratch& scratch) {
+  const auto vocab_size = static_cast<int32_t>(scratch.values.size());
+  DHS_CHECK(row.draft_token < vocab_size, "draft token ", row.draft_token, " of ", vocab_size);
+  DHS_CHECK(row.proposed_tokens != nullptr || row.num_proposed == vocab_size, "a proposal over ",
+            row.num_proposed, " of ", vocab_size, " tokens without a list of them");
   drop_others(kept, scratch);
   if (accepts_draft(row, kept.mass, scratch)) return row.draft_token;
   const auto draft = static_cast<size_t>(row.draft_token);

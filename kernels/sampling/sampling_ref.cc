@@ -20,6 +20,10 @@ struct RefRow {
 RefRow sort_row(const BatchSamplingParams& params, int64_t r) {
   const RowSampling& row = params.rows(r);
   std::vector<double> logits(params.logits.row(r), params.logits.row(r) + params.logits.sizes[1]);
+  for (int32_t i = 0; i < row.num_adjustments; ++i) {
+    double& logit = logits[row.adjustments[i].token];
+    logit = adjusted_logit(static_cast<float>(logit), row.adjustments[i]);
+  }
   for (int32_t i = 0; i < row.num_masked_tokens; ++i) logits[row.masked_tokens[i]] = -kInfinity;
   RefRow made;
   made.order.resize(logits.size());

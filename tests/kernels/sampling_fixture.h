@@ -52,8 +52,10 @@ inline Sampled sample(const std::vector<float>& logits, std::vector<RowSampling>
   const size_t num_rows = rows.size();
   DeviceLists<int32_t> tokens_of_rows;
   DeviceLists<float> probabilities;
+  DeviceLists<LogitAdjustment> adjustments;
   for (RowSampling& row : rows) {
     row.masked_tokens = tokens_of_rows.upload(row.masked_tokens, row.num_masked_tokens);
+    row.adjustments = adjustments.upload(row.adjustments, row.num_adjustments);
     row.proposed_tokens = tokens_of_rows.upload(row.proposed_tokens, row.num_proposed);
     row.proposed_probabilities = probabilities.upload(row.proposed_probabilities, row.num_proposed);
   }

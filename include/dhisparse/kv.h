@@ -148,6 +148,11 @@ class KvManager {
   // Precondition: with it, fits() still holds for every request there is.
   bool set_residency(const ResidencyConfig& residency);
 
+  // Of a group, what a request's decode step wants at once from now on: less than the geometry's
+  // while fewer drafts are verified. As above: false, and nothing changed, when that does not fit.
+  // fits() goes by the geometry's. 1 .. geometry().decode_rows.
+  bool set_decode_rows(int64_t rows);
+
   // Publishes the full blocks of the request's first tokens, which must be durable in host memory.
   void publish(SequenceMemory& memory, std::span<const TokenId> durable);
 

@@ -97,6 +97,9 @@ struct BlockRestore {
 
 // ---- Traffic ------------------------------------------------------------------------------------
 
+// Misses of a row cache fall like (rows cached)^-kMissPower: as LRU caches on recorded selections.
+inline constexpr double kMissPower = 1.05;
+
 // What one index group's row cache did in a step.
 struct GroupTraffic {
   int64_t rows_missed = 0;    // distinct rows of its passes that were fetched from the host

@@ -15,10 +15,14 @@
 // token. A parked request keeps its host blocks and its place, and goes on where it was.
 //
 // A step takes one token of every decoding request, with the drafts that were proposed to follow it
-// and have room in max_batched_tokens; a request whose drafts are being verified is not planned
-// ahead. Of prompts it takes what max_batched_tokens leaves, shared equally among the requests that
-// wait for them; beside decoding requests no more than prefill_chunk, and no more than lets the
-// step end within tpot_target.
+// and have room in max_batched_tokens; a request whose drafts are being verified or proposed is not
+// planned ahead. The executor proposes them, or, with ngram_max set, prompt lookup does. How many
+// are asked for and verified is fixed, or adaptive (src/scheduler/draft_policy.h): it never depends
+// on a draft's own token, so that the output has the target's distribution.
+//
+// Of prompts it takes what max_batched_tokens leaves, shared equally among the requests that wait
+// for them; beside decoding requests no more than prefill_chunk, and no more than lets the step end
+// within tpot_target.
 //
 // Where several ranks hold requests of their own (data mode), each has its own accounting and its
 // own part of the plan, and max_running and max_batched_tokens hold for each. Where all ranks work
@@ -41,6 +45,8 @@
 #include "dhisparse/step_cost.h"
 
 namespace dhs {
+
+class DraftPolicy;
 
 // What a request's owner is told.
 struct RequestUpdate {
@@ -108,6 +114,8 @@ class Scheduler {
   int64_t num_queued() const;  // never started
   int64_t num_parked() const { return std::ssize(waiting_) - num_queued(); }
   int64_t num_queued_tokens() const;
+  // The most drafts that a request verifies at present; adaptive between 0 and num_draft_tokens.
+  int draft_cap() const;
   // Since start: requests that made place for others; all that left the device; that came back.
   int64_t num_preemptions() const { return num_preemptions_; }
   int64_t num_parks() const { return num_parks_; }
@@ -128,7 +136,6 @@ class Scheduler {
   void learn_traffic(const StepPlan& plan, const StepResult& result);
   void commit_work(const SequenceWork& work, const SequenceResult& result,
                    std::vector<RequestUpdate>& updates);
-  void keep_drafts(Sequence& sequence, std::span<const TokenId> proposed) const;
   std::optional<Finished> commit_tokens(Sequence& sequence, const SequenceResult& result,
                                         RequestUpdate& update);
   std::optional<Finished> end_of(const Sequence& sequence) const;
@@ -155,12 +162,20 @@ class Scheduler {
   void add_prompt_chunks(int rank, RankPlan& plan);
   void add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens);
   void add_drafts(Sequence& sequence, SequenceWork& work) const;
+  // drafts.cc
+  void choose_draft_cap();
+  bool set_decode_rows(int cap);
+  std::vector<double> requests_by_cap() const;
+  void learn_drafts(const SequenceWork& work, const SequenceResult& result, Sequence& sequence);
+  void learn_drafts(const StepPlan& plan, absl::Duration elapsed);
+  void keep_drafts(Sequence& sequence, const SequenceResult& result) const;
   static SequenceWork work_of(const Sequence& sequence, int64_t num_tokens);
 
   SchedulerConfig config_;
   const std::vector<KvManager*> kv_;  // by rank
   const std::vector<TokenId> stop_at_;
   StepCost step_cost_;
+  std::unique_ptr<DraftPolicy> draft_policy_;
   absl::Time now_ = absl::InfinitePast();  // of the latest plan
   uint64_t num_steps_ = 0;                 // planned
   uint64_t num_committed_steps_ = 0;

@@ -25,6 +25,7 @@ DevicePool::DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
       num_chunks_(capacity.num_chunks),
       chunk_bytes_(capacity.chunk_bytes),
       residency_(residency),
+      decode_rows_(geometry.decode_rows),
       items_(capacity.num_chunks,
              static_cast<int32_t>(geometry.index_items_per_chunk(capacity.chunk_bytes))),
       pages_(capacity.num_chunks, pages_per_segment(geometry, capacity)),
@@ -36,10 +37,10 @@ DevicePool::DevicePool(const KvGeometry& geometry, const KvCapacity& capacity,
 
 // ---- Requirements -------------------------------------------------------------------------------
 
-DevicePool::Need DevicePool::need_of(int64_t num_tokens) const {
+DevicePool::Need DevicePool::need_of(int64_t num_tokens, int64_t decode_rows) const {
   const int64_t num_blocks = ceil_div(num_tokens, kHostBlockTokens);
   Need need{.items = num_blocks, .pages = geometry_.max_num_draft_pages(num_blocks)};
-  const int64_t selected = std::min(geometry_.decode_rows, num_tokens);
+  const int64_t selected = std::min(decode_rows, num_tokens);
   switch (residency_.mode) {
     case ResidencyMode::kAdaptive:
       need.own_rows = selected;
@@ -109,14 +110,16 @@ int64_t DevicePool::own_rows_of(std::span<const int64_t> device_tokens) const {
   return rows;
 }
 
-bool DevicePool::set_residency(const ResidencyConfig& residency,
-                               std::span<const int64_t> device_tokens) {
-  const ResidencyConfig before = std::exchange(residency_, residency);
+bool DevicePool::promise(ResidencyConfig residency, int64_t decode_rows,
+                         std::span<const int64_t> device_tokens) {
+  const ResidencyConfig before = std::exchange(residency_, std::move(residency));
+  const int64_t rows_before = std::exchange(decode_rows_, decode_rows);
   const int64_t own_rows = own_rows_of(device_tokens);
   const int64_t chunks =
       num_segments() + chunks_of_all_rows(required_rows(own_rows, items_.num_used()));
   if (chunks > num_chunks_) {
     residency_ = before;
+    decode_rows_ = rows_before;
     return false;
   }
   own_rows_ = own_rows;

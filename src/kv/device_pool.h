@@ -32,8 +32,12 @@ class DevicePool {
              const ResidencyConfig& residency);
 
   using Need = DeviceNeed;
-  // Of a request that covers this many tokens, alone, with as many pages as it can come to.
-  Need need_of(int64_t num_tokens) const;
+  // Of a request that covers this many tokens, alone, with as many pages as it can come to; and the
+  // most it can become with other set_decode_rows().
+  Need need_of(int64_t num_tokens) const { return need_of(num_tokens, decode_rows_); }
+  Need largest_need_of(int64_t num_tokens) const {
+    return need_of(num_tokens, geometry_.decode_rows);
+  }
 
   // Chunks for that need on an empty machine.
   int64_t chunks_for(const Need& need) const;
@@ -48,7 +52,12 @@ class DevicePool {
   void remove_rows(int64_t own_rows);
   // Promises other rows to requests that cover so many tokens each; false, and nothing changed,
   // when they do not fit so.
-  bool set_residency(const ResidencyConfig& residency, std::span<const int64_t> device_tokens);
+  bool set_residency(const ResidencyConfig& residency, std::span<const int64_t> device_tokens) {
+    return promise(residency, decode_rows_, device_tokens);
+  }
+  bool set_decode_rows(int64_t rows, std::span<const int64_t> device_tokens) {
+    return promise(residency_, rows, device_tokens);
+  }
 
   const BlockItems& items() const { return items_; }
   BlockItems::Held hold_item(HostBlockId block) { return items_.hold(block); }
@@ -81,6 +90,9 @@ class DevicePool {
   std::string check_invariants(std::span<const int64_t> device_tokens) const;
 
  private:
+  Need need_of(int64_t num_tokens, int64_t decode_rows) const;
+  bool promise(ResidencyConfig residency, int64_t decode_rows,
+               std::span<const int64_t> device_tokens);
   int64_t num_groups() const { return static_cast<int64_t>(rows_.size()); }
   int64_t num_segments() const { return items_.num_segments() + pages_.num_segments(); }
   int64_t own_rows_of(std::span<const int64_t> device_tokens) const;
@@ -107,6 +119,7 @@ class DevicePool {
   const int32_t num_chunks_;
   const int64_t chunk_bytes_;
   ResidencyConfig residency_;
+  int64_t decode_rows_;  // up to the geometry's
   BlockItems items_;
   BlockItems pages_;
   std::vector<ChunkId> free_;

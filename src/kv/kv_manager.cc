@@ -121,7 +121,7 @@ absl::Status KvManager::fits(int64_t max_tokens) const {
     return too_small("host blocks", max_tokens, blocks, capacity_.num_host_blocks,
                      "raise host.pool or shorten the request");
   }
-  const int64_t chunks = device_->chunks_for(device_->need_of(max_tokens));
+  const int64_t chunks = device_->chunks_for(device_->largest_need_of(max_tokens));
   if (chunks > capacity_.num_chunks) {
     return too_small("chunks of device memory", max_tokens, chunks, capacity_.num_chunks,
                      residency_.mode == ResidencyMode::kResident
@@ -336,6 +336,11 @@ bool KvManager::set_residency(const ResidencyConfig& residency) {
   controller_->set_config(residency);
   residency_ = residency;
   return true;
+}
+
+bool KvManager::set_decode_rows(int64_t rows) {
+  DHS_CHECK(rows >= 1 && rows <= geometry_.decode_rows, "a decode step of ", rows, " rows");
+  return device_->set_decode_rows(rows, device_tokens_);
 }
 
 // ---- The prefix cache ---------------------------------------------------------------------------

@@ -33,9 +33,6 @@
 
 namespace dhs {
 
-// As performance of LRU caches on recorded selections was: misses fall like rows^-kMissPower.
-inline constexpr double kMissPower = 1.05;
-
 inline constexpr int64_t kFloorSelections = 2;
 
 class ResidencyController {

@@ -13,6 +13,8 @@ StepPlan Scheduler::plan(absl::Time now, std::vector<RequestUpdate>& updates) {
   now_ = now;
   end_expired(now, updates);
   park_paused();
+  if (draft_policy_->is_due()) choose_draft_cap();
+  draft_policy_->begin_step();
   cover_running();
   start_waiting();
   for (const auto& sequence : running_) {
@@ -43,13 +45,15 @@ RankPlan Scheduler::plan_rank(int rank) {
 // Drafts take what max_batched_tokens leaves when every decoding request has its row.
 void Scheduler::add_decodes(int rank, RankPlan& plan) {
   const auto decodes_here = [&](const auto& sequence) {
-    return sequence->rank == rank && sequence->is_decoding() && !sequence->is_ending();
+    return sequence->rank == rank && sequence->is_decoding() && !sequence->is_ending() &&
+           !sequence->is_held();
   };
   int64_t num_left =
       config_.max_batched_tokens - std::count_if(running_.begin(), running_.end(), decodes_here);
   for (const auto& sequence : running_) {
     if (!decodes_here(sequence)) continue;
-    const int64_t num_drafts = std::min(std::ssize(sequence->drafts), num_left);
+    const int64_t num_drafts = draft_policy_->num_to_verify(
+        sequence->draft_record, std::min(std::ssize(sequence->drafts), num_left));
     sequence->drafts.resize(num_drafts);
     num_left -= num_drafts;
     add_work(plan, *sequence, 1);
@@ -69,6 +73,7 @@ void Scheduler::add_prompt_chunks(int rank, RankPlan& plan) {
   for (const auto& sequence : running_) {
     // Planned in this very step already, or with nothing left to compute.
     if (sequence->rank != rank || sequence->is_decoding() || sequence->is_ending()) continue;
+    if (sequence->is_held()) continue;
     if (sequence->num_waiting_tokens() <= 0) continue;
     sequences.push_back(sequence.get());
     wanted.push_back(sequence->num_waiting_tokens());
@@ -94,7 +99,9 @@ void Scheduler::add_work(RankPlan& plan, Sequence& sequence, int64_t num_tokens)
 
 // The row becomes the newest token and its drafts.
 void Scheduler::add_drafts(Sequence& sequence, SequenceWork& work) const {
-  work.num_tokens_to_draft = config_.num_draft_tokens;
+  const int num_asked = draft_policy_->num_to_ask(sequence.draft_record);
+  sequence.num_drafts_to_come = num_asked;
+  if (!sequence.lookup.has_value()) work.num_tokens_to_draft = num_asked;
   if (sequence.drafts.empty()) return;
   sequence.verify_row.assign(work.tokens.begin(), work.tokens.end());
   sequence.verify_row.insert(sequence.verify_row.end(), sequence.drafts.begin(),

@@ -36,12 +36,28 @@ std::unique_ptr<Scheduler::Sequence> Scheduler::Sequence::take(const Sequence& s
   return taken;
 }
 
+namespace {
+
+// Of one record, over the link; 0: not known.
+double record_fetch_s(const KvManager& kv) {
+  const int64_t link_bytes_per_s = kv.capacity().link_bytes_per_s;
+  if (link_bytes_per_s == 0) return 0;
+  int64_t bytes = 0;
+  for (const GroupGeometry& group : kv.geometry().groups) bytes += group.record_bytes;
+  const auto num_groups = static_cast<double>(kv.geometry().groups.size());
+  return static_cast<double>(bytes) / num_groups / static_cast<double>(link_bytes_per_s);
+}
+
+}  // namespace
+
 Scheduler::Scheduler(const SchedulerConfig& config, std::vector<KvManager*> kv,
                      std::vector<TokenId> stop_at)
     : config_(config), kv_(std::move(kv)), stop_at_(std::move(stop_at)) {
   DHS_CHECK(!kv_.empty(), "a scheduler of no rank");
   DHS_CHECK(config_.max_running <= config_.max_batched_tokens, "max_running ", config_.max_running,
             " exceeds max_batched_tokens ", config_.max_batched_tokens);
+  draft_policy_ = std::make_unique<DraftPolicy>(
+      config_.num_draft_tokens, config_.is_draft_length_adaptive, record_fetch_s(*kv_.front()));
 }
 
 Scheduler::~Scheduler() = default;
@@ -102,6 +118,7 @@ void Scheduler::enqueue(RequestId id, GenerateRequest request) {
   if (!sequence->request.sampling.ignore_eos) {
     sequence->stop_tokens.insert(sequence->stop_tokens.end(), stop_at_.begin(), stop_at_.end());
   }
+  if (config_.ngram_max > 0) sequence->lookup.emplace(config_.ngram_min, config_.ngram_max);
   sequence->usage.prompt_tokens = sequence->num_prompt_tokens;
   Sequence::insert(std::move(sequence), waiting_);
 }
@@ -152,6 +169,7 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result,
   for (const RankPlan& rank : plan.ranks) {
     for (const SequenceWork& work : rank.work) commit_work(work, *next_result++, updates);
   }
+  learn_drafts(plan, result.elapsed);
 }
 
 void Scheduler::learn_cost(const StepPlan& plan, absl::Duration elapsed) {
@@ -193,6 +211,7 @@ void Scheduler::commit_work(const SequenceWork& work, const SequenceResult& resu
   if (sequence == nullptr) return;  // it ended after this step was planned
   sequence->usage.rows_selected += result.rows_selected;
   sequence->usage.rows_fetched += result.rows_fetched;
+  learn_drafts(work, result, *sequence);
   const auto num_drawn = std::ssize(result.tokens);
   DHS_CHECK(num_drawn <= (work.wants_token ? 1 + work.num_draft_tokens : 0) &&
                 (num_drawn > 0 || !work.wants_token),
@@ -202,6 +221,10 @@ void Scheduler::commit_work(const SequenceWork& work, const SequenceResult& resu
   const int64_t num_durable = work.first_position + std::ssize(work.tokens) - work.num_draft_tokens;
   kv_[sequence->rank]->publish(sequence->memory,
                                std::span<const TokenId>(sequence->tokens).first(num_durable));
+  // Ahead of its first draft, so that a long prompt is not taken over in one step.
+  if (sequence->lookup.has_value()) {
+    sequence->lookup->extend(std::span<const TokenId>(sequence->tokens).first(num_durable));
+  }
   if (!work.wants_token) return;
   --sequence->num_pending_tokens;
   sequence->num_computed_tokens -= work.num_draft_tokens - (num_drawn - 1);
@@ -209,18 +232,10 @@ void Scheduler::commit_work(const SequenceWork& work, const SequenceResult& resu
   update.finished = commit_tokens(*sequence, result, update);
   const bool is_finished = update.finished.has_value();
   updates.push_back(std::move(update));
-  if (!is_finished) keep_drafts(*sequence, result.proposed);
+  if (!is_finished) keep_drafts(*sequence, result);
   if (is_finished) {
     Sequence::take(*sequence, sequence->memory.is_parked() ? waiting_ : running_);
   }
-}
-
-// As many as can be of use: the step that verifies them draws one token more.
-void Scheduler::keep_drafts(Sequence& sequence, std::span<const TokenId> proposed) const {
-  if (sequence.memory.is_parked()) return;
-  const int64_t most = sequence.max_tokens() - sequence.num_tokens() - 1;
-  const int64_t kept = std::min({std::ssize(proposed), int64_t{config_.num_draft_tokens}, most});
-  sequence.drafts.assign(proposed.begin(), proposed.begin() + kept);
 }
 
 std::optional<Finished> Scheduler::commit_tokens(Sequence& sequence, const SequenceResult& result,

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "dhisparse/scheduler.h"
+#include "scheduler/draft_policy.h"
+#include "scheduler/prompt_lookup.h"
 
 namespace dhs {
 
@@ -15,7 +17,11 @@ struct Scheduler::Sequence {
   GenerateRequest request;
   std::vector<TokenId> tokens;  // prompt and output; reserved for max_tokens(): spans stay valid
   int64_t num_prompt_tokens = 0;
-  std::vector<TokenId> drafts;      // proposed to follow the tokens
+  std::vector<TokenId> drafts;         // proposed to follow the tokens
+  std::optional<PromptLookup> lookup;  // that proposes them; nullopt: the executor does
+  RequestDrafts draft_record;
+  // At most, to follow the token that a planned step draws.
+  int64_t num_drafts_to_come = 0;
   std::vector<TokenId> verify_row;  // what a planned step verifies: the newest token and drafts
   // Whose KV is written, or will be by a step already planned; drafts count until rejected.
   int64_t num_computed_tokens = 0;
@@ -36,6 +42,8 @@ struct Scheduler::Sequence {
     return num_tokens() + num_pending_tokens - num_computed_tokens;
   }
   bool is_decoding() const { return num_waiting_tokens() == 1 && num_output_tokens() > 0; }
+  // Not planned ahead: its next row is to verify the drafts that are on their way.
+  bool is_held() const { return num_pending_tokens > 0 && num_drafts_to_come > 0; }
   // Its last token is being drawn: nothing is left to compute.
   bool is_ending() const { return num_tokens() + num_pending_tokens == max_tokens(); }
   // It has at least so many when the next step drafts, the newest of them without KV.

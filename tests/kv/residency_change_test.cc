@@ -81,6 +81,44 @@ TEST(ResidencyChange, counts_the_chunks_that_change_hands) {
   EXPECT_EQ(kv.usage().index_moves.released, 5);
 }
 
+// ---- Rows of a decode step ----------------------------------------------------------------------
+
+// Of up to 256 rows: four chunks.
+KvManager make_drafting(int32_t num_chunks) {
+  const std::vector<int32_t> layers = {4};
+  KvGeometry geometry = make_geometry(layers, 16, 1024, 64);
+  geometry.decode_rows = 256;
+  return KvManager(geometry, {256, num_chunks, 4096}, kAdaptive);
+}
+
+TEST(DecodeRows, fewer_leave_room_for_a_request_more_and_come_back_when_it_has_ended) {
+  KvManager kv = make_drafting(14);
+  const auto first = kv.admit(1280);  // 5 chunks of index items
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(required(kv), 4);
+  EXPECT_FALSE(kv.can_admit({.max_tokens = 1280}));
+  ASSERT_TRUE(kv.set_decode_rows(65));
+  EXPECT_EQ(required(kv), 2);
+  {
+    const auto second = kv.admit(1280);
+    ASSERT_TRUE(second.has_value());
+    EXPECT_FALSE(kv.set_decode_rows(256)) << "10 chunks of index items and 8 of rows";
+    EXPECT_EQ(required(kv), 3);
+    EXPECT_EQ(kv.check_invariants(), "");
+  }
+  EXPECT_TRUE(kv.set_decode_rows(256));
+  EXPECT_EQ(required(kv), 4);
+  kv.rebalance();
+  EXPECT_EQ(kv.check_invariants(), "");
+}
+
+TEST(DecodeRows, do_not_change_what_clients_are_promised) {
+  KvManager kv = make_drafting(8);
+  EXPECT_FALSE(kv.fits(1280).ok()) << "5 chunks of index items and 4 of rows";
+  ASSERT_TRUE(kv.set_decode_rows(65));
+  EXPECT_FALSE(kv.fits(1280).ok());
+}
+
 TEST(ResidencyChange, holds_every_invariant_in_random_order) {
   std::mt19937 random(3);
   KvManager kv = make_manager(60, kAdaptive);

@@ -39,6 +39,7 @@
 
 #include "dhisparse/base.h"
 #include "dhisparse/config.h"
+#include "dhisparse/draft_counts.h"
 #include "dhisparse/kv.h"
 #include "dhisparse/request.h"
 #include "dhisparse/step.h"
@@ -114,6 +115,7 @@ class Scheduler {
   int64_t num_queued() const;  // never started
   int64_t num_parked() const { return std::ssize(waiting_) - num_queued(); }
   int64_t num_queued_tokens() const;
+  const DraftCounts& draft_counts() const { return draft_counts_; }
   // The most drafts that a request verifies at present; adaptive between 0 and num_draft_tokens.
   int draft_cap() const;
   // Since start: requests that made place for others; all that left the device; that came back.
@@ -176,6 +178,7 @@ class Scheduler {
   const std::vector<TokenId> stop_at_;
   StepCost step_cost_;
   std::unique_ptr<DraftPolicy> draft_policy_;
+  DraftCounts draft_counts_;
   absl::Time now_ = absl::InfinitePast();  // of the latest plan
   uint64_t num_steps_ = 0;                 // planned
   uint64_t num_committed_steps_ = 0;

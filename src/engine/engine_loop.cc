@@ -254,6 +254,9 @@ void EngineLoop::publish_state() {
   state.max_running = scheduler_.config().max_running;
   state.max_batched_tokens = scheduler_.config().max_batched_tokens;
   executor_->describe(state);
+  state.draft_kind = name_of(config_.draft.kind);
+  state.draft_cap = scheduler_.draft_cap();
+  state.drafts = scheduler_.draft_counts();
   state.running_requests = scheduler_.num_running();
   state.queued_requests = scheduler_.num_queued();
   state.queued_tokens = scheduler_.num_queued_tokens();

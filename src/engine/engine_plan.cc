@@ -160,6 +160,24 @@ const char* name_of(ResidencyMode mode) {
   return "?";
 }
 
+const char* name_of(DraftKind kind) {
+  switch (kind) {
+    case DraftKind::kNone:
+      return "none";
+    case DraftKind::kDflash2:
+      return "dflash2";
+    case DraftKind::kDspark:
+      return "dspark";
+    case DraftKind::kDflash:
+      return "dflash";
+    case DraftKind::kMtp:
+      return "mtp";
+    case DraftKind::kNgram:
+      return "ngram";
+  }
+  return "?";
+}
+
 void log_plan(const EnginePlan& plan, const EngineConfig& config, const std::string& device,
               int64_t longest) {
   const KvCapacity& capacity = plan.capacity;
@@ -175,6 +193,13 @@ void log_plan(const EnginePlan& plan, const EngineConfig& config, const std::str
            int64_t{capacity.num_host_blocks} * kHostBlockTokens, " tokens)");
   log_info("engine: ", plan.geometry.groups.size(), " index groups, top-k ", plan.geometry.top_k,
            ", context ", plan.max_context, ", longest request that fits ", longest, " tokens");
+  if (plan.max_draft_tokens == 0) return;
+  log_info("engine: ", name_of(config.draft.kind), " drafts, up to ", plan.max_draft_tokens,
+           " a request and step", config.draft.max_tokens == 0 ? ", by what they are worth" : "",
+           plan.geometry.draft_page_bytes == 0
+               ? ""
+               : absl::StrCat("; pages of ", plan.geometry.draft_page_bytes >> 10, " KiB, window ",
+                              plan.geometry.draft_window));
 }
 
 }  // namespace dhs

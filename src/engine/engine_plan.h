@@ -34,6 +34,8 @@ int64_t longest_request(const KvManager& kv, int64_t max_context);
 void log_plan(const EnginePlan& plan, const EngineConfig& config, const std::string& device,
               int64_t longest);
 
+const char* name_of(DraftKind kind);  // as draft.kind has it
+
 // Ranks that hold requests of their own: all in data mode, one in tensor mode.
 int num_holders(const ParallelConfig& config);
 

@@ -5,7 +5,7 @@
 namespace dhs {
 
 absl::StatusOr<std::unique_ptr<Proposer>> Proposer::create(std::unique_ptr<Draft> draft,
-                                                         Device& device, const Limits& limits) {
+                                                           Device& device, const Limits& limits) {
   auto proposer = std::unique_ptr<Proposer>(new Proposer(std::move(draft), device, limits));
   for (Place& place : proposer->places_) {
     DHS_ASSIGN_OR_RETURN(place.memory, carve(device, [&](ArenaCarver& carver) {
@@ -88,7 +88,7 @@ void Proposer::queue_results(int place) {
 }
 
 void Proposer::add_results(int place, int64_t block, int64_t num_wanted,
-                          SequenceResult& result) const {
+                           SequenceResult& result) const {
   const DraftDescription& draft = draft_->description();
   const Place& from = places_[place];
   const auto on_host = [&](const auto* original) {

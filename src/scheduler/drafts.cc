@@ -85,8 +85,14 @@ void Scheduler::choose_draft_cap() {
 void Scheduler::learn_drafts(const SequenceWork& work, const SequenceResult& result,
                              Sequence& sequence) {
   if (work.num_prompt_tokens > 0 || result.tokens.empty()) return;
+  const int64_t num_accepted = std::ssize(result.tokens) - 1;
+  if (work.num_draft_tokens > 0) {
+    draft_counts_.add(work.num_draft_tokens, num_accepted);
+    sequence.usage.drafts_verified += work.num_draft_tokens;
+    sequence.usage.drafts_accepted += num_accepted;
+  }
   draft_policy_->observe(sequence.draft_record, {.num_verified = work.num_draft_tokens,
-                                                 .num_accepted = std::ssize(result.tokens) - 1,
+                                                 .num_accepted = num_accepted,
                                                  .rows_fetched = result.rows_fetched});
 }
 

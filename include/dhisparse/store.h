@@ -13,6 +13,7 @@
 //   select                resolve what the query rows chose, fetch what is missing; cuts them into
 //                         tiles whose worst case fits in the row cache (usually one)
 //   then for every layer  append_rows(layer); for every tile selected(layer, tile) and attention
+// and, where a draft has pages, append_draft_kv of the step's tokens.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -27,6 +28,7 @@
 #include "dhisparse/query_rows.h"
 #include "dhisparse/tensor.h"
 #include "dhisparse/upload.h"
+#include "kernels/draft_attention/draft_attention.h"
 #include "kernels/gather/gather.h"
 #include "kernels/kv_row/kv_row.h"
 #include "kernels/resolve/resolve.h"
@@ -51,6 +53,7 @@ enum class Retrieval { kAuto, kGather, kFused };
 struct StoreLayout {
   RowLayout row;
   IndexKeyLayout index_key;
+  DraftPageLayout draft_page;  // as KvGeometry says of its bytes
   int64_t max_query_rows = 0;  // of one step
   int64_t max_sequences = 0;   // rows of the tables
   int32_t num_heads = 1;       // of attention: what kAuto weighs
@@ -86,6 +89,10 @@ class KvStore {
 
   void append_index_keys(int group, TensorView<const float, 2> keys);
   void append_rows(int layer, TensorView<const float, 2> latents, TensorView<const float, 2> ropes);
+
+  // kv: [num_rows, num_layers * 2 * width], per draft layer K then V. Those of rows to verify count
+  // when they are accepted, and are written anew otherwise.
+  void append_draft_kv(TensorView<const float, 2> kv);
 
   ChunkedItems index_items() const { return index_items_; }
   ChunkedItems draft_pages() const { return draft_pages_; }

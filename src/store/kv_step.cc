@@ -97,6 +97,19 @@ void KvStore::append_index_keys(int group, TensorView<const float, 2> keys) {
       stream_);
 }
 
+void KvStore::append_draft_kv(TensorView<const float, 2> kv) {
+  launch_append_draft_kv(
+      {.layout = layout_.draft_page,
+       .host_base = host_arena_.data(),
+       .host_block_bytes = geometry_.host_block_bytes,
+       .host_page_offset = geometry_.draft_page_offset,
+       .pages = draft_pages_,
+       .host_rows = view<const int64_t>(host_rows_.data, rows_.num_rows()),
+       .page_of_token = view<const int32_t>(page_of_token_.data, rows_.num_rows()),
+       .kv = kv},
+      stream_);
+}
+
 // The step's own rows will be wanted soonest of all: they take slots without a fetch, and keep them
 // through the pass that follows where everything fits together.
 void KvStore::claim_new_rows(int group) {

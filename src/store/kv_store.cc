@@ -25,6 +25,9 @@ KvStore::KvStore(Device& device, KvGeometry geometry, KvCapacity capacity, Store
 
 absl::StatusOr<std::unique_ptr<KvStore>> KvStore::create(Device& device, KvGeometry geometry,
                                                          KvCapacity capacity, StoreLayout layout) {
+  DHS_CHECK(layout.draft_page.page_bytes() == geometry.draft_page_bytes, "a draft page of ",
+            layout.draft_page.page_bytes(), " bytes, the geometry says ",
+            geometry.draft_page_bytes);
   auto store = std::unique_ptr<KvStore>(new KvStore(device, std::move(geometry), capacity, layout));
   DHS_RETURN_IF_ERROR(store->reserve());
   return store;

@@ -18,6 +18,7 @@ constexpr int64_t kMaxSequences = 16;
 // What a value belongs to, beside its token: layers have kinds 0, 1, ...; the others lie above.
 constexpr int kRopeKind = 1000;
 constexpr int kIndexKind = 2000;
+constexpr int kDraftKind = 3000;
 
 uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -28,6 +29,7 @@ uint64_t mix(uint64_t x) {
 StoreLayout layout_of(const WorldShape& shape) {
   return {.row = {shape.row_format, kLatentDim, kRopeDim},
           .index_key = {shape.index_format, kIndexDim, kHostBlockTokens},
+          .draft_page = shape.draft_page,
           .max_query_rows = shape.max_query_rows,
           .max_sequences = kMaxSequences,
           .retrieval = shape.retrieval};
@@ -43,7 +45,8 @@ StoreWorld::StoreWorld(const WorldShape& shape, uint32_t seed)
     : shape_(shape),
       layout_(layout_of(shape)),
       geometry_(make_geometry(shape.layers_per_group, layout_.row.row_bytes(),
-                              layout_.index_key.page_bytes(), shape.top_k)),
+                              layout_.index_key.page_bytes(), shape.top_k,
+                              {shape.draft_page.page_bytes(), shape.draft_window})),
       kv_(geometry_, {shape.num_host_blocks, shape.num_chunks, shape.chunk_bytes}, shape.residency),
       random_(seed),
       num_tiles_(geometry_.groups.size()),
@@ -61,11 +64,17 @@ StoreWorld::StoreWorld(const WorldShape& shape, uint32_t seed)
 
 // ---- Sequences ----------------------------------------------------------------------------------
 
-std::optional<int> StoreWorld::admit(int64_t max_tokens) {
-  std::optional<SequenceMemory> memory = kv_.admit(max_tokens);
+std::optional<int> StoreWorld::admit(int64_t max_tokens, int64_t device_tokens) {
+  std::optional<SequenceMemory> memory =
+      kv_.admit({.max_tokens = max_tokens, .device_tokens = device_tokens});
   if (!memory.has_value()) return std::nullopt;
   sequences_[num_sequences_].memory = *std::move(memory);
   return num_sequences_++;
+}
+
+bool StoreWorld::cover(int sequence, int64_t tokens) {
+  Sequence& one = sequences_.at(sequence);
+  return kv_.cover(one.memory, tokens, one.num_tokens, one.num_tokens + 1);
 }
 
 void StoreWorld::release(int sequence) {
@@ -88,12 +97,13 @@ void StoreWorld::settle() {
   }
 }
 
-// A chunk that left a row cache and went to nobody yet: whoever still reads it sees canaries.
+// A chunk that left a row cache, or the draft pages, and went to nobody yet: whoever still reads it
+// sees canaries.
 void StoreWorld::dirty_released_chunks() {
   std::set<ChunkId> released;
   for (const ChunkMove& move : moves_) {
-    if (move.kind == ChunkMove::Kind::kReleaseRows) {
-      ++num_released_chunks_;
+    if (move.kind == ChunkMove::Kind::kReleaseRows) ++num_released_chunks_;
+    if (move.kind == ChunkMove::Kind::kReleaseRows || move.kind == ChunkMove::Kind::kReleaseDraft) {
       released.insert(move.chunk);
     } else {
       released.erase(move.chunk);
@@ -171,8 +181,10 @@ void StoreWorld::step(const std::vector<StepPart>& parts, const Choice& choice) 
     if (testing::Test::HasFatalFailure()) return;
     check_counters(static_cast<int>(group), before);
   }
+  append_draft_kv();
   device_.synchronize();
   check_index_pages();
+  check_draft_pages();
   check_host_rows();
   ASSERT_EQ(kv_.check_invariants(), "");
   ASSERT_EQ(store_->check_invariants(), "");
@@ -204,7 +216,10 @@ void StoreWorld::lay_out(const std::vector<StepPart>& parts) {
     for (size_t i = 0; i < max_num_blocks; ++i) {
       const bool inside = i < memory.blocks().size();
       rows_.block_table.push_back(inside ? memory.blocks()[i].value : -1);
-      rows_.item_table.push_back(inside ? memory.index_items()[i] : -1);
+      const bool is_covered = i < memory.index_items().size();
+      rows_.item_table.push_back(is_covered ? memory.index_items()[i] : -1);
+      const bool may_have_page = i < memory.draft_pages().size();
+      rows_.page_table.push_back(may_have_page ? memory.draft_pages()[i] : -1);
     }
   }
   const auto num_sequences = std::ssize(rows_.sequences);
@@ -218,11 +233,20 @@ void StoreWorld::lay_out(const std::vector<StepPart>& parts) {
                 .item_table = view(on_device(rows_.item_table), num_sequences, max_num_blocks),
                 .host_sequence_of_row = rows_.sequence_of_row,
                 .host_positions = rows_.positions};
+  if (geometry_.draft_page_bytes == 0) return;
+  rows_.view.page_table = view(on_device(rows_.page_table), num_sequences, max_num_blocks);
 }
 
 void StoreWorld::append_layer(int layer) {
   const auto latents = rows_of_step(layer, kLatentDim);
   store_->append_rows(layer, latents, rows_of_step(kRopeKind + layer, kRopeDim));
+}
+
+void StoreWorld::append_draft_kv() {
+  const DraftPageLayout& page = layout_.draft_page;
+  if (page.num_layers == 0) return;
+  const auto count = static_cast<int>(page.num_layers * 2 * page.width());
+  store_->append_draft_kv(rows_of_step(kDraftKind, count));
 }
 
 void StoreWorld::choose(int group, const Choice& choice) {
@@ -351,6 +375,7 @@ void StoreWorld::check_index_pages() {
     for (int32_t position = 0; position < sequence.num_tokens; ++position) {
       const Token& token = tokens_.at(host_row(number, position));
       const int32_t block = position / kHostBlockTokens;
+      if (block >= std::ssize(sequence.memory.index_items())) break;
       const std::byte* device_item = pages.at(sequence.memory.index_items()[block]);
       const std::byte* host_item =
           host_ + sequence.memory.blocks()[block].value * geometry_.host_block_bytes +
@@ -370,6 +395,40 @@ void StoreWorld::check_page(const Token& token, const std::byte* page, int group
   decode_index_key(layout_.index_key, page, token.position % kHostBlockTokens, key.data());
   ASSERT_EQ(key, values(token, kIndexKind + group, kIndexDim))
       << "group " << group << ", sequence " << token.sequence << ", position " << token.position;
+}
+
+// The draft's context of every token written so far, in the host block and in the page, if there is
+// one.
+void StoreWorld::check_draft_pages() {
+  if (layout_.draft_page.num_layers == 0) return;
+  for (const auto& [number, sequence] : sequences_) {
+    const auto pages = sequence.memory.draft_pages();
+    for (int32_t position = 0; position < sequence.num_tokens; ++position) {
+      const Token& token = tokens_.at(host_row(number, position));
+      const int32_t block = position / kHostBlockTokens;
+      check_draft_page(token,
+                       host_ + sequence.memory.blocks()[block].value * geometry_.host_block_bytes +
+                           geometry_.draft_page_offset);
+      if (block < std::ssize(pages) && pages[block] >= 0) {
+        check_draft_page(token, store_->draft_pages().at(pages[block]));
+      }
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+void StoreWorld::check_draft_page(const Token& token, const std::byte* page) {
+  const DraftPageLayout& layout = layout_.draft_page;
+  std::vector<float> kv;
+  for (int32_t part = 0; part < layout.num_layers * 2; ++part) {
+    std::vector<float> one(layout.width());
+    const int64_t offset =
+        layout.offset(part / 2, part % 2 == 1, token.position % kHostBlockTokens);
+    convert_to_f32(layout.dtype, page + offset, layout.width(), one.data());
+    kv.insert(kv.end(), one.begin(), one.end());
+  }
+  ASSERT_EQ(kv, values(token, kDraftKind, static_cast<int>(kv.size())))
+      << "draft page of sequence " << token.sequence << ", position " << token.position;
 }
 
 // The host tier is complete: every layer of every token, wherever its slot is.

@@ -2,7 +2,7 @@
 // to which host row. A row's values are a hash of that token, so a wrong byte shows whose it was.
 //
 // Every step checks what the store hands out against the model: the rows of every selected slot,
-// the counters, the index pages and the host tier.
+// the counters, the index pages, the draft pages and the host tier.
 #pragma once
 
 #include <functional>
@@ -32,6 +32,8 @@ struct WorldShape {
   int64_t max_query_rows = 96;
   Retrieval retrieval = Retrieval::kGather;
   int64_t refill_rows = 0;  // of every group at every step boundary
+  DraftPageLayout draft_page;
+  int64_t draft_window = 0;
 };
 
 // A sequence's part of a step: `rewind` of its tokens are written anew, then `num_new` more.
@@ -49,7 +51,11 @@ class StoreWorld {
   explicit StoreWorld(const WorldShape& shape, uint32_t seed = 1);
 
   // A new sequence, or nullopt when its memory does not fit now. Numbers are never used twice.
-  std::optional<int> admit(int64_t max_tokens);
+  // device_tokens: that it covers at once; 0: all.
+  std::optional<int> admit(int64_t max_tokens, int64_t device_tokens = 0);
+  // Covers so many tokens; known are those written so far and one more. Parked: gives all up.
+  bool cover(int sequence, int64_t tokens);
+  void park(int sequence) { kv_.park(sequences_.at(sequence).memory); }
   // The sequence is gone; its blocks are poisoned when the next step (or settle) retires them.
   void release(int sequence);
 
@@ -77,6 +83,7 @@ class StoreWorld {
   // So far: most tiles of one group in one step, and chunks that row caches gave up.
   int most_tiles() const { return most_tiles_; }
   int64_t num_released_chunks() const { return num_released_chunks_; }
+  const SequenceMemory& memory(int sequence) const { return sequences_.at(sequence).memory; }
 
  private:
   struct Token {  // what a host row holds
@@ -94,6 +101,7 @@ class StoreWorld {
     std::vector<int32_t> positions;
     std::vector<int32_t> block_table;
     std::vector<int32_t> item_table;
+    std::vector<int32_t> page_table;
     std::vector<int> sequences;  // by index in the step
     QueryRows view;
   };
@@ -112,7 +120,10 @@ class StoreWorld {
   void fetch_what_is_left_to_attention(const SelectedRows& rows);
   void check_slot(const SelectedRows& rows, int64_t row, int64_t column, int layer);
   void check_counters(int group, const RowCacheCounters& before);
+  void append_draft_kv();
   void check_index_pages();
+  void check_draft_pages();
+  void check_draft_page(const Token& token, const std::byte* page);
   void check_page(const Token& token, const std::byte* page, int group);
   void check_host_rows();
   void check_row(const Token& token, const std::byte* row, int layer);

@@ -85,6 +85,9 @@ class KvStore {
   bool choose_retrieval(int64_t num_rows);  // of the next step; true: fused
   // `rows` and what its views point to must live until the next begin_step.
   void begin_step(const QueryRows& rows);
+  // Other rows of the same step: what a draft computes of tokens that it proposed. They count to
+  // their sequences as the step's own do.
+  void continue_step(const QueryRows& rows);
   TensorView<const int32_t, 1> visible() const;  // [num_rows] positions + 1
 
   void append_index_keys(int group, TensorView<const float, 2> keys);
@@ -96,6 +99,7 @@ class KvStore {
 
   ChunkedItems index_items() const { return index_items_; }
   ChunkedItems draft_pages() const { return draft_pages_; }
+  TensorView<const int32_t, 2> page_table() const { return rows_.page_table; }  // of the step
 
   // selection: [num_rows, top_k] positions, -1 padded. Whoever watches is shown it first.
   using Watcher = std::function<void(int group, TensorView<const int32_t, 2> selection)>;

@@ -47,6 +47,13 @@ bool KvStore::choose_retrieval(int64_t num_rows) {
 }
 
 void KvStore::begin_step(const QueryRows& rows) {
+  const int64_t sequence_bytes = layout_.max_sequences * static_cast<int64_t>(sizeof(int64_t));
+  device_.fill(selected_of_sequence_.data, std::byte{0}, sequence_bytes, stream_);
+  device_.fill(missed_of_sequence_.data, std::byte{0}, sequence_bytes, stream_);
+  continue_step(rows);
+}
+
+void KvStore::continue_step(const QueryRows& rows) {
   DHS_CHECK(rows.num_rows() <= layout_.max_query_rows, rows.num_rows(), " query rows, limit ",
             layout_.max_query_rows);
   DHS_CHECK(rows.num_sequences() <= layout_.max_sequences, rows.num_sequences(),
@@ -59,9 +66,6 @@ void KvStore::begin_step(const QueryRows& rows) {
   rows_ = rows;
   selected_group_ = -1;
   tiles_.clear();
-  const int64_t sequence_bytes = layout_.max_sequences * static_cast<int64_t>(sizeof(int64_t));
-  device_.fill(selected_of_sequence_.data, std::byte{0}, sequence_bytes, stream_);
-  device_.fill(missed_of_sequence_.data, std::byte{0}, sequence_bytes, stream_);
   launch_step_rows({.positions = rows.positions,
                     .sequence_of_row = rows.sequence_of_row,
                     .block_table = rows.block_table,

@@ -35,7 +35,7 @@ struct Plan {
   int64_t prompt_tokens = 1536;
   int64_t device_bytes = int64_t{64} << 20;
   int rounds = 3;
-  double settle_s = 5;  // that an adaptive length decodes unmeasured, where a phase begins
+  double settle_s = 4;  // that an adaptive length decodes unmeasured, where a phase begins
 };
 
 Plan full_plan(const std::string& drafts_dir) {
@@ -45,7 +45,7 @@ Plan full_plan(const std::string& drafts_dir) {
     const std::vector<DraftVariant> more = variants_of(draft, drafts_dir, 2);
     plan.variants.insert(plan.variants.end(), more.begin(), more.end());
   }
-  plan.phases = {{1, 0, 256}, {4, 0, 96}, {16, 0, 48}, {4, 1, 96}};
+  plan.phases = {{1, 0, 512}, {4, 0, 256}, {16, 0, 96}, {4, 1, 256}};
   return plan;
 }
 
@@ -151,7 +151,7 @@ class Bench {
   bool all_equal() const { return greedy_.all_equal(); }
 
  private:
-  // The prompts come to the host, and an adaptive length to where it stays.
+  // An adaptive length comes to where it stays.
   void settle(size_t engine, const Phase& phase) {
     const bool is_adaptive = plan_.variants[engine].is_adaptive();
     double decoded_s = 0;

@@ -100,8 +100,7 @@ absl::Status MtpDraft::load(const DraftOptions& options, const ModelOptions& wor
       rope_frequencies_.memory,
       uploader.upload(frequencies.data(), std::ssize(frequencies) * int64_t{sizeof(double)}));
   DHS_ASSIGN_OR_RETURN(ws_, reserve_workspace(device_, config_, sharding_, workspace));
-  DHS_ASSIGN_OR_RETURN(
-      description_, describe_mtp_draft(files_.checkpoint.directory(), files_.target.directory()));
+  description_ = describe_mtp();
   return reserve(options);
 }
 

@@ -32,7 +32,7 @@ EngineConfig make_config(const std::string& model_dir, const DraftConfig& draft)
   config.model.name = "demo";
   config.draft = draft;
   config.device.chunk_bytes = int64_t{128} << 10;
-  config.device.memory_bytes = int64_t{64} << 20;
+  config.device.memory_bytes = int64_t{52} << 20;
   config.device.emulate_link = true;
   config.device.link_bandwidth = kLinkBandwidth;
   config.host.pool_bytes = int64_t{320} << 20;

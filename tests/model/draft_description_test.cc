@@ -46,6 +46,14 @@ TEST(DraftDescription, says_how_drafts_of_each_family_come_about) {
   EXPECT_EQ(dspark->page.width(), 4 * 16);
 }
 
+TEST(DraftDescription, of_the_demo_fits_the_demo) {
+  const std::string demo = DHS_SOURCE_DIR "/tests/models/demo";
+  const auto draft =
+      describe_draft({.kind = DraftKind::kDflash2, .path = demo + "/dflash2"}, demo, DType::kBf16);
+  ASSERT_TRUE(draft.ok()) << draft.status();
+  EXPECT_EQ(draft->kind, ProposalKind::kCandidates);
+}
+
 TEST(DraftDescription, an_mtp_layer_has_an_index_group_and_no_pages) {
   const auto mtp =
       describe_draft({.kind = DraftKind::kMtp}, directory_of("draft/mtp_glm"), DType::kBf16);

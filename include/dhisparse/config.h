@@ -92,6 +92,8 @@ struct SchedulerConfig {
   // in a step: the most, or, where that is not adaptive, as many as were proposed up to it.
   int num_draft_tokens = 0;
   bool is_draft_length_adaptive = false;
+  // Behind a request's tokens and drafts, that proposing more of them writes rows for.
+  int num_lookahead_tokens = 0;
   // Prompt lookup proposes, not the executor: by ends of so many tokens. 0: no.
   int ngram_min = 0;
   int ngram_max = 0;

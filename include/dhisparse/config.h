@@ -33,7 +33,8 @@ struct ModelConfig {
 
 struct DraftConfig {
   DraftKind kind = DraftKind::kNone;
-  std::string path;    // of the draft's checkpoint; absolute; empty, kind mtp: in the target's own
+  std::string path;  // of the draft's checkpoint; absolute; empty, kind mtp: in the target's own
+  std::string temperatures;  // file: by place, what divides the logit of a draft's confidence
   int max_tokens = 0;  // that a request verifies in a step, as many each time; 0: chosen by load
   // Kind ngram: the longest and the shortest end of a sequence that is looked up in it.
   int ngram_min = 2;

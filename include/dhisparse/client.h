@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct ClientRequest {
   std::optional<float> top_p;
   std::optional<uint32_t> top_k;
   std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::vector<std::pair<uint32_t, float>> logit_bias;  // token and bias
   std::optional<uint64_t> seed;
   std::optional<uint32_t> max_tokens;
   std::optional<uint32_t> min_tokens;

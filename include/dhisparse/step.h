@@ -36,7 +36,7 @@ struct RankPlan {                           // one rank's part of a step
   std::vector<SequenceWork> work;           // decoding sequences first, then prompt chunks
   std::vector<HostBlockId> retired_blocks;  // applied first: their slots are forgotten
   std::vector<ChunkMove> chunk_moves;       // applied next, in order
-  std::vector<BlockRestore> restores;       // then: index items of prefix hits and resumes
+  std::vector<BlockRestore> restores;       // then: what prefix hits and resumes bring back
   // By index group, last: rows evicted lately to fetch again into free slots, at most; empty: none.
   std::vector<int64_t> refill_rows;
 

@@ -1,8 +1,11 @@
 #include "app/client_options.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <functional>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace dhs {
 namespace {
@@ -33,6 +36,21 @@ void add_token_ids(CLI::Option_group& group, ClientOptions& options) {
       ->allow_extra_args(false);
 }
 
+// Whether every text is TOKEN=BIAS.
+bool read_biases(const std::vector<std::string>& given,
+                 std::vector<std::pair<uint32_t, float>>& biases) {
+  for (const std::string& text : given) {
+    std::pair<uint32_t, float> read;
+    const char* const end = text.data() + text.size();
+    const auto token = std::from_chars(text.data(), end, read.first);
+    if (token.ec != std::errc() || token.ptr == end || *token.ptr != '=') return false;
+    const auto bias = std::from_chars(token.ptr + 1, end, read.second);
+    if (bias.ec != std::errc() || bias.ptr != end) return false;
+    biases.push_back(read);
+  }
+  return true;
+}
+
 void add_sampling(CLI::App& command, ClientRequest& request) {
   command.add_option("--max-tokens", request.max_tokens,
                      "Most tokens to generate (default: the rest of the context)");
@@ -42,6 +60,21 @@ void add_sampling(CLI::App& command, ClientRequest& request) {
   command.add_option("--top-p", request.top_p, "Above 0, at most 1 (default: 1)");
   command.add_option("--top-k", request.top_k, "0: off (default)");
   command.add_option("--min-p", request.min_p, "0 to 1 (default: 0)");
+  command.add_option("--repetition-penalty", request.repetition_penalty,
+                     "Above 0, at most 10 (default: 1)");
+  command.add_option("--presence-penalty", request.presence_penalty, "-2 to 2 (default: 0)");
+  command.add_option("--frequency-penalty", request.frequency_penalty, "-2 to 2 (default: 0)");
+  constexpr int kMostBiases = 1024;
+  command
+      .add_option(
+          "--logit-bias",
+          [&request](const CLI::results_t& given) {
+            return read_biases(given, request.logit_bias);
+          },
+          "-100 to 100, added to the logit of a token; may be repeated")
+      ->type_name("TOKEN=BIAS")
+      ->expected(1, kMostBiases)
+      ->allow_extra_args(false);
   command.add_option("--seed", request.seed, "Same seed, same tokens (default: drawn)");
   command.add_option("--stop", request.stop, "End where this text appears; may be repeated")
       ->allow_extra_args(false);

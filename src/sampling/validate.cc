@@ -1,4 +1,5 @@
-#include <cmath>
+#include <algorithm>
+#include <vector>
 
 #include "dhisparse/sampling.h"
 
@@ -29,6 +30,45 @@ absl::Status validate_shape(const SamplingParams& params) {
   return absl::OkStatus();
 }
 
+absl::Status validate_penalties(const SamplingParams& params) {
+  if (!within(params.repetition_penalty, 0.0f, 10.0f) || params.repetition_penalty == 0.0f) {
+    return invalid("repetition_penalty", absl::StrCat(params.repetition_penalty),
+                   "above 0, at most 10 (1: off)");
+  }
+  if (!within(params.presence_penalty, -2.0f, 2.0f)) {
+    return invalid("presence_penalty", absl::StrCat(params.presence_penalty), "-2 to 2");
+  }
+  if (!within(params.frequency_penalty, -2.0f, 2.0f)) {
+    return invalid("frequency_penalty", absl::StrCat(params.frequency_penalty), "-2 to 2");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status validate_biases(const std::vector<LogitBias>& biases, int64_t vocab_size) {
+  if (std::ssize(biases) > kMaxLogitBiases) {
+    return invalid("logit_bias", absl::StrCat(biases.size(), " tokens"),
+                   absl::StrCat("at most ", kMaxLogitBiases));
+  }
+  std::vector<TokenId> tokens;
+  for (const LogitBias& entry : biases) {
+    if (entry.token < 0 || entry.token >= vocab_size) {
+      return invalid("logit_bias", absl::StrCat("for token ", entry.token),
+                     absl::StrCat("0 to ", vocab_size - 1, " (the vocabulary)"));
+    }
+    if (!within(entry.bias, -100.0f, 100.0f)) {
+      return invalid("logit_bias", absl::StrCat(entry.bias, " for token ", entry.token),
+                     "-100 to 100");
+    }
+    tokens.push_back(entry.token);
+  }
+  std::sort(tokens.begin(), tokens.end());
+  const auto twice = std::adjacent_find(tokens.begin(), tokens.end());
+  if (twice != tokens.end()) {
+    return invalid("logit_bias", absl::StrCat("twice for token ", *twice), "each token once");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status validate_lengths(const SamplingParams& params) {
   if (params.max_tokens < 1) {
     return invalid("max_tokens", absl::StrCat(params.max_tokens), "1 or more");
@@ -45,6 +85,8 @@ absl::Status validate_lengths(const SamplingParams& params) {
 absl::Status validate(const SamplingParams& params, const LimitsConfig& limits,
                       int64_t vocab_size) {
   DHS_RETURN_IF_ERROR(validate_shape(params));
+  DHS_RETURN_IF_ERROR(validate_penalties(params));
+  DHS_RETURN_IF_ERROR(validate_biases(params.logit_bias, vocab_size));
   DHS_RETURN_IF_ERROR(validate_lengths(params));
   if (params.num_top_logprobs < 0 || params.num_top_logprobs > limits.max_logprobs) {
     return invalid("top_logprobs", absl::StrCat(params.num_top_logprobs),

@@ -33,6 +33,14 @@ void put_sampling(const ClientRequest& from, wire::Sampling& to) {
   if (from.top_p) to.set_top_p(*from.top_p);
   if (from.top_k) to.set_top_k(*from.top_k);
   if (from.min_p) to.set_min_p(*from.min_p);
+  if (from.repetition_penalty) to.set_repetition_penalty(*from.repetition_penalty);
+  if (from.presence_penalty) to.set_presence_penalty(*from.presence_penalty);
+  if (from.frequency_penalty) to.set_frequency_penalty(*from.frequency_penalty);
+  for (const auto& [token, bias] : from.logit_bias) {
+    wire::LogitBias& entry = *to.add_logit_bias();
+    entry.set_token_id(token);
+    entry.set_bias(bias);
+  }
   if (from.seed) to.set_seed(*from.seed);
   if (from.max_tokens) to.set_max_tokens(*from.max_tokens);
   if (from.min_tokens) to.set_min_tokens(*from.min_tokens);

@@ -40,6 +40,20 @@ absl::Status check_salt(const std::string& salt) {
                                                  "; use a digest of it"));
 }
 
+absl::StatusOr<std::vector<LogitBias>> to_biases(const wire::Sampling& from,
+                                                 const ModelInfo& model) {
+  std::vector<LogitBias> biases;
+  for (const wire::LogitBias& entry : from.logit_bias()) {
+    if (entry.token_id() >= static_cast<uint64_t>(model.vocab_size)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "logit_bias[", biases.size(), "]: token ", entry.token_id(), ", the limit is ",
+          model.vocab_size - 1, " (the last token of the vocabulary)"));
+    }
+    biases.push_back({static_cast<TokenId>(entry.token_id()), entry.bias()});
+  }
+  return biases;
+}
+
 absl::StatusOr<SamplingParams> to_sampling(const wire::GenerateRequest& request,
                                            const RequestRules& rules) {
   const wire::Sampling& from = request.sampling();
@@ -52,6 +66,10 @@ absl::StatusOr<SamplingParams> to_sampling(const wire::GenerateRequest& request,
   if (from.has_top_p()) to.top_p = from.top_p();
   to.top_k = static_cast<int32_t>(from.top_k());
   to.min_p = from.min_p();
+  if (from.has_repetition_penalty()) to.repetition_penalty = from.repetition_penalty();
+  to.presence_penalty = from.presence_penalty();
+  to.frequency_penalty = from.frequency_penalty();
+  DHS_ASSIGN_OR_RETURN(to.logit_bias, to_biases(from, rules.model));
   if (from.has_seed()) to.seed = from.seed();
   // Unset means the rest of the context; how much that is depends on the prompt, which comes later.
   to.max_tokens = from.has_max_tokens() ? static_cast<int32_t>(from.max_tokens())

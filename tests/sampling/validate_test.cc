@@ -85,6 +85,64 @@ TEST(ValidateSampling, top_k_is_0_or_more_and_may_exceed_the_vocabulary) {
                  "sampling.top_k is -1; allowed: 0 (off) or more");
 }
 
+TEST(ValidateSampling, repetition_penalty_is_above_0_and_at_most_10) {
+  for (float value : {0.1f, 1.0f, 10.0f}) {
+    expect_allowed([&](SamplingParams& p) { p.repetition_penalty = value; });
+  }
+  const std::vector<std::pair<float, std::string>> refused = {
+      {0.0f, "0"}, {-1.5f, "-1.5"}, {10.5f, "10.5"}, {kNan, "nan"}, {kInfinity, "inf"}};
+  for (const auto& [value, text] : refused) {
+    expect_refused(
+        [&](SamplingParams& p) { p.repetition_penalty = value; },
+        "sampling.repetition_penalty is " + text + "; allowed: above 0, at most 10 (1: off)");
+  }
+}
+
+TEST(ValidateSampling, presence_and_frequency_penalties_are_minus_2_to_2) {
+  for (float value : {-2.0f, 0.0f, 2.0f}) {
+    expect_allowed([&](SamplingParams& p) { p.presence_penalty = p.frequency_penalty = value; });
+  }
+  const std::vector<std::pair<float, std::string>> refused = {
+      {-2.5f, "-2.5"}, {2.25f, "2.25"}, {kNan, "nan"}, {-kInfinity, "-inf"}};
+  for (const auto& [value, text] : refused) {
+    expect_refused([&](SamplingParams& p) { p.presence_penalty = value; },
+                   "sampling.presence_penalty is " + text + "; allowed: -2 to 2");
+    expect_refused([&](SamplingParams& p) { p.frequency_penalty = value; },
+                   "sampling.frequency_penalty is " + text + "; allowed: -2 to 2");
+  }
+}
+
+TEST(ValidateSampling, logit_biases_are_few_bounded_and_for_distinct_tokens_of_the_vocabulary) {
+  expect_allowed([](SamplingParams& p) { p.logit_bias = {{999, -100}, {0, 100}, {5, 0}}; });
+  expect_refused(
+      [](SamplingParams& p) {
+        p.logit_bias = {{1000, 1}};
+      },
+      "sampling.logit_bias is for token 1000; allowed: 0 to 999 (the vocabulary)");
+  expect_refused(
+      [](SamplingParams& p) {
+        p.logit_bias = {{-1, 1}};
+      },
+      "sampling.logit_bias is for token -1; allowed: 0 to 999 (the vocabulary)");
+  expect_refused(
+      [](SamplingParams& p) {
+        p.logit_bias = {{7, 100.5f}};
+      },
+      "sampling.logit_bias is 100.5 for token 7; allowed: -100 to 100");
+  expect_refused(
+      [](SamplingParams& p) {
+        p.logit_bias = {{7, kNan}};
+      },
+      "sampling.logit_bias is nan for token 7; allowed: -100 to 100");
+  expect_refused(
+      [](SamplingParams& p) {
+        p.logit_bias = {{7, 1}, {3, 1}, {7, 2}};
+      },
+      "sampling.logit_bias is twice for token 7; allowed: each token once");
+  expect_refused([](SamplingParams& p) { p.logit_bias.resize(1025); },
+                 "sampling.logit_bias is 1025 tokens; allowed: at most 1024");
+}
+
 TEST(ValidateSampling, max_tokens_is_1_or_more) {
   expect_allowed([](SamplingParams& p) { p.max_tokens = 1; });
   expect_refused([](SamplingParams& p) { p.max_tokens = 0; },

@@ -19,6 +19,12 @@ TEST_F(GenerateTest, passes_a_request_to_the_engine_as_it_was_asked) {
   sampling.set_top_p(0.5f);
   sampling.set_top_k(7);
   sampling.set_min_p(0.25f);
+  sampling.set_repetition_penalty(1.5f);
+  sampling.set_presence_penalty(-0.5f);
+  sampling.set_frequency_penalty(2.0f);
+  wire::LogitBias& bias = *sampling.add_logit_bias();
+  bias.set_token_id(66);
+  bias.set_bias(-100);
   sampling.set_seed(0xffffffffffffffffull);
   sampling.set_max_tokens(9);
   sampling.set_min_tokens(2);
@@ -36,6 +42,12 @@ TEST_F(GenerateTest, passes_a_request_to_the_engine_as_it_was_asked) {
   EXPECT_EQ(got.sampling.top_p, 0.5f);
   EXPECT_EQ(got.sampling.top_k, 7);
   EXPECT_EQ(got.sampling.min_p, 0.25f);
+  EXPECT_EQ(got.sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(got.sampling.presence_penalty, -0.5f);
+  EXPECT_EQ(got.sampling.frequency_penalty, 2.0f);
+  ASSERT_EQ(got.sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(got.sampling.logit_bias[0].token, 66);
+  EXPECT_EQ(got.sampling.logit_bias[0].bias, -100.0f);
   EXPECT_EQ(got.sampling.seed, 0xffffffffffffffffull);
   EXPECT_EQ(got.sampling.max_tokens, 9);
   EXPECT_EQ(got.sampling.min_tokens, 2);
@@ -57,6 +69,10 @@ TEST_F(GenerateTest, takes_unset_scalars_as_the_contract_says) {
   EXPECT_EQ(got.sampling.top_p, 1.0f);
   EXPECT_EQ(got.sampling.top_k, 0);
   EXPECT_EQ(got.sampling.min_p, 0.0f);
+  EXPECT_EQ(got.sampling.repetition_penalty, 1.0f);
+  EXPECT_EQ(got.sampling.presence_penalty, 0.0f);
+  EXPECT_EQ(got.sampling.frequency_penalty, 0.0f);
+  EXPECT_TRUE(got.sampling.logit_bias.empty());
   EXPECT_FALSE(got.sampling.seed);
   EXPECT_EQ(got.sampling.max_tokens, 98);  // the rest of a context of 100
   EXPECT_EQ(got.sampling.min_tokens, 0);
@@ -228,6 +244,28 @@ TEST_F(GenerateTest, sends_logprobs_beside_the_tokens_when_asked) {
   ASSERT_EQ(output->tokens[0].top.size(), 2u);
   EXPECT_EQ(output->tokens[0].top[0].token, 'b');
   EXPECT_EQ(output->tokens[0].top[0].logprob, -0.25f);
+}
+
+TEST_F(GenerateTest, passes_on_the_penalties_and_biases_of_the_client) {
+  start();
+  SamplingParams got;
+  engine_.on_submit([&](FakeEngine& engine, RequestId id) {
+    got = engine.request(id).sampling;
+    engine.finish(id, FinishReason::kLength);
+  });
+  ClientRequest request;
+  request.prompt = "x";
+  request.repetition_penalty = 1.5f;
+  request.presence_penalty = -1.0f;
+  request.frequency_penalty = 0.5f;
+  request.logit_bias = {{66, -100.0f}, {65, 2.0f}};
+  ASSERT_TRUE(client_->generate(request, {}).ok());
+  EXPECT_EQ(got.repetition_penalty, 1.5f);
+  EXPECT_EQ(got.presence_penalty, -1.0f);
+  EXPECT_EQ(got.frequency_penalty, 0.5f);
+  ASSERT_EQ(got.logit_bias.size(), 2u);
+  EXPECT_EQ(got.logit_bias[1].token, 65);
+  EXPECT_EQ(got.logit_bias[1].bias, 2.0f);
 }
 
 TEST_F(GenerateTest, reads_special_tokens_in_text_unless_told_not_to) {

@@ -93,7 +93,10 @@ if [ -f "$scratch/running" ]; then
   cat "$scratch/running"
 fi
 printf '\n== and after they ended\n'
-"$bin/dhisparse" state --server "$address"
+"$bin/dhisparse" state --server "$address" | tee "$scratch/state"
+accepted=$(sed -n 's/^drafts .*mean accepted length \([0-9.]*\).*/\1/p' "$scratch/state")
+[ -n "$accepted" ] || { echo "demo: no draft was verified" >&2; exit 1; }
+printf '\nmean accepted length of the DFlash2 draft: %s tokens a step\n' "$accepted"
 
 echo "== stop"
 kill "$daemon"

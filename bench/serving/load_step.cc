@@ -4,44 +4,22 @@
 //   load_step MODEL_DIR FOLDER      writes FOLDER/load_step.csv and FOLDER/load_step.json
 //
 // The link between the tiers is emulated: host and device memory are the same here.
-#include <absl/time/clock.h>
-
-#include <atomic>
 #include <cstdio>
-#include <memory>
-#include <thread>
 
-#include "workload.h"
+#include "load_run.h"
 
 namespace dhs::bench {
 namespace {
 
-constexpr int kNumSteady = 2;
-constexpr int64_t kSteadyPrompt = 6000;
-constexpr int kNumBurst = 14;
-constexpr int64_t kBurstPrompt = 3000;
-constexpr int32_t kBurstTokens = 64;
-constexpr int64_t kLowSteps = 250;   // decode steps of either low phase
-constexpr int64_t kWarmSteps = 100;  // of a low phase, before its fetches count
+constexpr LoadShape kShape = {.num_steady = 2,
+                              .steady_prompt = 6000,
+                              .num_burst = 14,
+                              .burst_prompt = 3000,
+                              .burst_tokens = 64,
+                              .low_steps = 250,
+                              .warm_steps = 100};
 constexpr int64_t kFixedRows = 512;  // twice the demo model's top-k
 constexpr int64_t kLinkBandwidth = 190'000'000;
-
-class Sink final : public TokenSink {
- public:
-  void on_tokens(const std::vector<TokenOutput>& tokens) override { num_tokens_ += tokens.size(); }
-  void on_finished(const Finished& finished) override {
-    if (finished.reason == FinishReason::kError) die(finished.error);
-    is_finished_ = true;
-  }
-  bool is_finished() const { return is_finished_; }
-  bool has_begun() const { return num_tokens_ > 0; }
-
- private:
-  std::atomic<size_t> num_tokens_ = 0;
-  std::atomic<bool> is_finished_ = false;
-};
-
-using Sinks = std::vector<std::shared_ptr<Sink>>;
 
 EngineConfig make_config(const std::string& model_dir, ResidencyMode mode) {
   EngineConfig config;
@@ -58,23 +36,6 @@ EngineConfig make_config(const std::string& model_dir, ResidencyMode mode) {
   return config;
 }
 
-struct Sample {  // a step's end
-  double seconds = 0;
-  EngineState state;
-
-  int64_t row_chunks() const { return state.device_row_cache_bytes / state.chunk_bytes; }
-};
-
-double fetch_fraction(const EngineState& from, const EngineState& to) {
-  int64_t needed = 0;
-  int64_t missed = 0;
-  for (size_t g = 0; g < to.groups.size(); ++g) {
-    needed += to.groups[g].rows_needed() - from.groups[g].rows_needed();
-    missed += to.groups[g].rows_missed - from.groups[g].rows_missed;
-  }
-  return needed == 0 ? 0 : static_cast<double>(missed) / static_cast<double>(needed);
-}
-
 struct Release {  // of chunks for an admission
   int64_t admitted_step = 0;
   int64_t released_step = 0;
@@ -85,113 +46,45 @@ struct Release {  // of chunks for an admission
 };
 
 struct Outcome {
-  std::vector<Sample> samples;
-  double low_before = 0;
-  double high = 0;
-  double low_after = 0;
+  LoadOutcome load;
   std::optional<Release> release;
 };
 
-class LoadStep {
- public:
-  LoadStep(const std::string& model_dir, ResidencyMode mode)
-      : text_(held_out_tokens(model_dir)),
-        engine_(or_die(start_engine(make_config(model_dir, mode)))) {}
-
-  Outcome run() {
-    begin_ = absl::Now();
-    const int32_t rest = static_cast<int32_t>(engine_->model_info().max_context - kSteadyPrompt);
-    const Sinks steady = submit(kNumSteady, kSteadyPrompt, rest);
-    watch([&] { return all(steady, &Sink::has_begun); });
-    outcome_.low_before = low_phase();
-    const EngineState before = latest();
-    const size_t first = outcome_.samples.size() - 1;
-    const Sinks burst = submit(kNumBurst, kBurstPrompt, kBurstTokens);
-    watch([&] { return all(burst, &Sink::is_finished); });
-    outcome_.high = fetch_fraction(before, latest());
-    outcome_.low_after = low_phase();
-    find_release(first);
-    engine_->drain(absl::ZeroDuration());
-    return std::move(outcome_);
-  }
-
- private:
-  const EngineState& latest() const { return outcome_.samples.back().state; }
-
-  static bool all(const Sinks& sinks, bool (Sink::*is)() const) {
-    for (const auto& sink : sinks) {
-      if (!((*sink).*is)()) return false;
+// The first step that begins with more requests than the one before, and the first since from
+// which on row caches hold less.
+std::optional<Release> find_release(const LoadOutcome& load) {
+  const std::vector<Sample>& samples = load.samples;
+  Release release;
+  for (size_t i = load.first_burst_sample + 1; i < samples.size(); ++i) {
+    const EngineState& before = samples[i - 1].state;
+    const EngineState& after = samples[i].state;
+    if (release.admitted_step == 0 && after.running_requests > before.running_requests) {
+      release.admitted_step = after.steps;
+      release.running_before = before.running_requests;
+      release.running_after = after.running_requests;
     }
-    return true;
-  }
-
-  Sinks submit(int count, int64_t prompt_tokens, int32_t max_tokens) {
-    Sinks sinks;
-    for (int i = 0; i < count; ++i) {
-      GenerateRequest request;
-      request.prompt = window(text_, num_submitted_++ * 1700, prompt_tokens);
-      request.sampling.temperature = 0;
-      request.sampling.max_tokens = max_tokens;
-      request.sampling.ignore_eos = true;
-      sinks.push_back(std::make_shared<Sink>());
-      or_die(engine_->submit(std::move(request), sinks.back()));
+    if (release.admitted_step == 0 || samples[i].row_chunks() >= samples[i - 1].row_chunks()) {
+      continue;
     }
-    return sinks;
+    release.released_step = after.steps;
+    release.row_chunks_before = samples[i - 1].row_chunks();
+    release.row_chunks_after = samples[i].row_chunks();
+    return release;
   }
+  return std::nullopt;
+}
 
-  // A sample of every step, until `is_over`. Steps take longer than looking.
-  void watch(const std::function<bool()>& is_over) {
-    while (!is_over()) {
-      EngineState state = engine_->state();
-      if (outcome_.samples.empty() || state.steps != latest().steps) {
-        outcome_.samples.push_back({absl::ToDoubleSeconds(absl::Now() - begin_), std::move(state)});
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
-    }
-  }
-
-  double low_phase() {
-    const int64_t first = latest().steps;
-    watch([&] { return latest().steps >= first + kWarmSteps; });
-    const EngineState warm = latest();
-    watch([&] { return latest().steps >= first + kLowSteps; });
-    return fetch_fraction(warm, latest());
-  }
-
-  // The first step that begins with more requests than the one before, and the first since from
-  // which on row caches hold less.
-  void find_release(size_t first) {
-    const std::vector<Sample>& samples = outcome_.samples;
-    Release release;
-    for (size_t i = first + 1; i < samples.size(); ++i) {
-      const EngineState& before = samples[i - 1].state;
-      const EngineState& after = samples[i].state;
-      if (release.admitted_step == 0 && after.running_requests > before.running_requests) {
-        release.admitted_step = after.steps;
-        release.running_before = before.running_requests;
-        release.running_after = after.running_requests;
-      }
-      if (release.admitted_step == 0 || samples[i].row_chunks() >= samples[i - 1].row_chunks()) {
-        continue;
-      }
-      release.released_step = after.steps;
-      release.row_chunks_before = samples[i - 1].row_chunks();
-      release.row_chunks_after = samples[i].row_chunks();
-      outcome_.release = release;
-      return;
-    }
-  }
-
-  const std::vector<TokenId> text_;
-  std::unique_ptr<Engine> engine_;
-  absl::Time begin_;
-  int num_submitted_ = 0;
-  Outcome outcome_;
-};
+Outcome run_mode(const std::string& model_dir, ResidencyMode mode) {
+  const std::vector<TokenId> text = held_out_tokens(model_dir);
+  Outcome outcome;
+  outcome.load = LoadRun(make_config(model_dir, mode), kShape, text).run();
+  outcome.release = find_release(outcome.load);
+  return outcome;
+}
 
 void write_csv(std::FILE* file, const char* mode, const Outcome& outcome) {
-  const Sample* before = &outcome.samples.front();
-  for (const Sample& sample : outcome.samples) {
+  const Sample* before = &outcome.load.samples.front();
+  for (const Sample& sample : outcome.load.samples) {
     const EngineState& state = sample.state;
     std::fprintf(file, "%s,%.4f,%ld,%ld,%ld,%ld,%ld,%.6f\n", mode, sample.seconds, state.steps,
                  state.running_requests, state.generated_tokens, sample.row_chunks(),
@@ -201,8 +94,8 @@ void write_csv(std::FILE* file, const char* mode, const Outcome& outcome) {
 }
 
 void print(const char* mode, const Outcome& outcome) {
-  std::printf("| %s | %.2f | %.2f | %.2f |", mode, 100 * outcome.low_before, 100 * outcome.high,
-              100 * outcome.low_after);
+  std::printf("| %s | %.2f | %.2f | %.2f |", mode, 100 * outcome.load.low_before,
+              100 * outcome.load.high, 100 * outcome.load.low_after);
   if (!outcome.release.has_value()) {
     std::printf(" none |\n");
     return;
@@ -220,10 +113,11 @@ int run(const std::string& model_dir, const std::string& folder) {
       "%d requests of %ld tokens decode; %d of %ld join at once and leave. The link is "
       "emulated: %ld MB/s.\n\n| mode | host-fetch %% before | during | after | release "
       "|\n|---|---|---|---|---|\n",
-      kNumSteady, kSteadyPrompt, kNumBurst, kBurstPrompt, kLinkBandwidth / 1'000'000);
-  const Outcome fixed = LoadStep(model_dir, ResidencyMode::kFixed).run();
+      kShape.num_steady, kShape.steady_prompt, kShape.num_burst, kShape.burst_prompt,
+      kLinkBandwidth / 1'000'000);
+  const Outcome fixed = run_mode(model_dir, ResidencyMode::kFixed);
   print("fixed", fixed);
-  const Outcome adaptive = LoadStep(model_dir, ResidencyMode::kAdaptive).run();
+  const Outcome adaptive = run_mode(model_dir, ResidencyMode::kAdaptive);
   print("adaptive", adaptive);
   std::FILE* csv = std::fopen((folder + "/load_step.csv").c_str(), "w");
   std::FILE* json = std::fopen((folder + "/load_step.json").c_str(), "w");
@@ -238,7 +132,7 @@ int run(const std::string& model_dir, const std::string& folder) {
   const bool is_released = adaptive.release.has_value();
   const int64_t release_steps =
       is_released ? adaptive.release->released_step - adaptive.release->admitted_step : -1;
-  const EngineState& state = adaptive.samples.back().state;
+  const EngineState& state = adaptive.load.samples.back().state;
   std::fprintf(json,
                "{\"summary\": {\"fixed_fraction\": %.6f, \"adaptive_fraction\": %.6f, "
                "\"release_steps\": %ld},\n \"simulated\": false, \"link\": \"emulated\", "
@@ -246,9 +140,10 @@ int run(const std::string& model_dir, const std::string& folder) {
                "\"steady_requests\": %d, \"steady_prompt\": %ld, \"burst_requests\": %d, "
                "\"burst_prompt\": %ld, \"burst_tokens\": %d,\n \"fixed_rows\": %ld, "
                "\"device_pool_bytes\": %ld, \"chunk_bytes\": %ld}\n",
-               fixed.low_before, adaptive.low_before, release_steps, kLinkBandwidth,
-               state.device.c_str(), state.model_name.c_str(), kNumSteady, kSteadyPrompt, kNumBurst,
-               kBurstPrompt, kBurstTokens, kFixedRows, state.device_pool_bytes, state.chunk_bytes);
+               fixed.load.low_before, adaptive.load.low_before, release_steps, kLinkBandwidth,
+               state.device.c_str(), state.model_name.c_str(), kShape.num_steady,
+               kShape.steady_prompt, kShape.num_burst, kShape.burst_prompt, kShape.burst_tokens,
+               kFixedRows, state.device_pool_bytes, state.chunk_bytes);
   std::fclose(csv);
   std::fclose(json);
   return is_released ? 0 : 1;

@@ -9,10 +9,13 @@ import json
 import sys
 
 from line_picture import Bars, Panel, write_picture
-from points import CONFIGURATIONS, ROOT, glm_point, run_point
+from points import AUTO_STEPS, CONFIGURATIONS, ROOT, glm_point, run_point
 
 RESULTS = ROOT / 'docs/results'
 GRID = [1, 8, 16, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512]
+# Configurations that verify as many drafts in every step, or none.
+FIXED_LENGTHS = [name for name in CONFIGURATIONS if not name.endswith('+auto')]
+AUTO_GRID = [8, 16, 32, 64, 128, 192, 256, 384]
 # From here on resident configurations queue: more offered requests change nothing.
 RESIDENT_QUEUES_AT = 96
 CAPTION = ('simulated: GLM-5.3, 8 x B200, 100K context, costs fitted to published throughput '
@@ -41,6 +44,8 @@ def row_of(report, **more):
             'missed_per_selected': round(report['missed_per_selected'], 5),
             'fetched_rows_per_step': round(report['fetched_rows_per_step']),
             'acceptance_length': round(report['acceptance_length'], 3),
+            'verified_drafts': round(report['verified_drafts'], 3),
+            'draft_cap': report['draft_cap'],
             'running_on_rank': report['max_running'],
             'rows_per_request': round(report['rows_per_request']),
             'steps': report['steps'],
@@ -83,7 +88,7 @@ def lines_of(rows, value):
 
 def e1():
     """Output of five configurations by concurrency."""
-    rows = grid_rows(CONFIGURATIONS, GRID)
+    rows = grid_rows(FIXED_LENGTHS, GRID)
     headline = grid_point('adaptive+spec', 128)
     write_result('e1', {'tokens_per_s_per_gpu': headline['output_tokens_per_s_per_gpu'],
                         'acceptance_length': headline['acceptance_length'],
@@ -187,13 +192,13 @@ def e5():
 
 # ---- DeepSeek-V4.1-Flash at 500K ----------------------------------------------------------------
 
-def v41_point(mode, num_drafts, layer_us):
+def v41_point(mode, num_drafts, layer_us, more=None):
     return run_point(['b200', 'deepseek-v4.1-flash', 'dspark'],
                      {'deployment.num_gpus': 4, 'workload.concurrency': 512,
                       'workload.context': 500000, 'residency.mode': mode,
                       'draft.num_tokens': num_drafts, 'cost.layer_time': f'{layer_us}us',
                       'locality.candidates': 1, 'run.sampled_groups': 1,
-                      'run.warmup_steps': 10, 'run.measured_steps': 30})
+                      'run.warmup_steps': 10, 'run.measured_steps': 30, **(more or {})})
 
 
 def e6():
@@ -218,6 +223,57 @@ def e6():
                         [('simulated, 60 us', ratios[60]), ('simulated, 200 us', ratios[200]),
                          ('published', 1.85)])],
                   'simulated: DeepSeek-V4.1-Flash + DSpark, 4 x B200, 500K context')
+
+
+# ---- Lengths chosen by load ---------------------------------------------------------------------
+
+def rows_of_file(name):
+    """The rows of an experiment that was run before."""
+    with open(RESULTS / f'{name}.csv', encoding='utf-8') as file:
+        return list(csv.DictReader(line for line in file if not line.startswith('#')))
+
+
+def highest_within(points, bound_ms):
+    """Of points (concurrency, tokens/s, TPOT in ms, requests on the rank) the highest that holds
+    the bound with everybody running."""
+    held = [point for point in points
+            if point[2] <= bound_ms and point[3] == -(-point[0] // 8) and point[0] in DOUBLING_GRID]
+    return max(held, default=None)
+
+
+def points_of(rows):
+    return [(int(row['concurrency']), float(row['tokens_per_s_per_gpu']),
+             float(row['tpot_mean_ms']), int(row['running_on_rank'])) for row in rows]
+
+
+def auto():
+    """Adaptive lengths beside the fixed ones of e1 and e6, which have to be there."""
+    rows = grid_rows(['adaptive+auto'], AUTO_GRID)
+    fixed = [row for row in rows_of_file('e1') if row['configuration'] == 'fixed']
+    outputs = {(row['configuration'], int(row['concurrency'])): float(row['tokens_per_s_per_gpu'])
+               for row in rows_of_file('e1') + rows}
+    summary = {f'over_{name}_at_128': outputs['adaptive+auto', 128] / outputs[name, 128]
+               for name in ('fixed', 'adaptive', 'adaptive+spec')}
+    for bound in ARTICLE_BOUNDS_MS:
+        best, other = (highest_within(points_of(of), bound) for of in (rows, fixed))
+        if best is None or other is None:
+            continue
+        summary[f'at_{bound}_ms'] = {'fixed_concurrency': other[0], 'auto_concurrency': best[0],
+                                     'output_ratio': round(best[1] / other[1], 3)}
+    best_v41 = {mode: max(float(row['tokens_per_s_per_gpu']) for row in rows_of_file('e6')
+                          if row['configuration'] == f'{mode}+spec' and row['layer_us'] == '60')
+                for mode in ('resident', 'adaptive')}
+    for mode in ('resident', 'adaptive'):
+        report = v41_point(mode, 5, 60, {'draft.adaptive': 'true', **AUTO_STEPS})
+        rows.append(row_of(report, configuration=f'v4.1-flash {mode}+auto', concurrency=512))
+        summary[f'v41_{mode}_over_best_fixed_length'] = (report['output_tokens_per_s_per_gpu'] /
+                                                         best_v41[mode])
+    write_result('auto', summary, rows, grid_point('adaptive+auto', 128), {})
+    names = ('adaptive', 'adaptive+spec', 'adaptive+auto')
+    lines = {name: [(c, outputs[name, c]) for c in AUTO_GRID] for name in names}
+    write_picture(RESULTS / 'auto.svg',
+                  [Panel('output', 'offered concurrency', 'tokens/s per GPU', lines, AUTO_GRID,
+                         True)], CAPTION)
 
 
 # ---- A load step --------------------------------------------------------------------------------
@@ -364,7 +420,7 @@ def speed():
 
 
 EXPERIMENTS = {function.__name__: function for function in
-               (e1, e2, e3, e4, e5, e6, e7, groups, sensitivity, speed)}
+               (e1, e2, e3, e4, e5, e6, auto, e7, groups, sensitivity, speed)}
 
 
 def main(names):

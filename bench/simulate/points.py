@@ -16,6 +16,8 @@ CACHE = ROOT / 'build/simulate'
 MEASURED_ROWS = 3000
 STEPS = (30, 150)
 WARMUP_STEPS = (15, 40)
+# What the scheduler learns of drafts takes so long to settle.
+AUTO_STEPS = {'run.measured_steps': 48, 'run.warmup_steps': 240}
 
 CONFIGURATIONS = {
     'resident': {'residency.mode': 'resident'},
@@ -23,6 +25,8 @@ CONFIGURATIONS = {
     'adaptive': {'residency.mode': 'adaptive'},
     'adaptive+spec': {'residency.mode': 'adaptive'},
     'resident+spec': {'residency.mode': 'resident'},
+    # The scheduler chooses how many drafts to verify.
+    'adaptive+auto': {'residency.mode': 'adaptive', 'draft.adaptive': 'true'},
 }
 
 
@@ -70,10 +74,12 @@ def run_point(names, settings):
 
 def glm_point(configuration, concurrency, more=None, files=('b200', 'glm-5.3', 'fitted'), gpus=8):
     """A run of GLM-5.3 in one of CONFIGURATIONS, by default with the fitted costs on 8 x B200."""
-    is_speculating = configuration.endswith('+spec')
+    is_auto = configuration.endswith('+auto')
+    is_speculating = is_auto or configuration.endswith('+spec')
     names = list(files) + (['dflash2'] if is_speculating else [])
     requests = -(-concurrency // gpus)
     settings = {'workload.concurrency': concurrency, 'deployment.num_gpus': gpus,
                 'locality.candidates': 1, **CONFIGURATIONS[configuration],
-                **steps_of(requests, 8 if is_speculating else 1), **(more or {})}
+                **(AUTO_STEPS if is_auto else steps_of(requests, 8 if is_speculating else 1)),
+                **(more or {})}
     return run_point(names, settings)

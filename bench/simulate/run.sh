@@ -2,6 +2,7 @@
 # Simulated experiments (docs/RESULTS.md). Each writes NAME.json, .csv and .svg into docs/results.
 # Runs are kept in build/simulate and used again.
 #   sh bench/simulate/run.sh e1|e2|e3|e4|e5|e6|e7    beside published values
+#   sh bench/simulate/run.sh auto                    adaptive draft lengths, beside e1 and e6
 #   sh bench/simulate/run.sh sensitivity|groups      what they rest on
 #   sh bench/simulate/run.sh speed                   what simulating costs
 #   sh bench/simulate/run.sh all                     all of these
@@ -16,7 +17,7 @@ build() {
   cmake --build --preset release --target "$1" >/dev/null
 }
 case "${1:-}" in
-  e[1-7] | sensitivity | groups | speed | all)
+  e[1-7] | auto | sensitivity | groups | speed | all)
     cd "$root"
     build dhisparse
     exec python3 bench/simulate/experiments.py "$@"

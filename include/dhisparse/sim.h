@@ -107,6 +107,8 @@ struct SimReport {
   RowCounts rows;
   double fetched_rows_per_step = 0;  // of row_bytes, all groups
   double acceptance_length = 0;      // tokens per verified request and step
+  double verified_drafts = 0;        // per request and step
+  int draft_cap = 0;                 // at the end: the most that a request verifies
   int64_t max_running = 0;           // on the rank
   double mean_running = 0;
   int64_t num_preemptions = 0;

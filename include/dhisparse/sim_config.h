@@ -108,6 +108,11 @@ struct SimDraft {
   std::string name;
   int num_tokens = 0;     // proposed per step; 0: no speculation, no draft memory
   double acceptance = 0;  // of a draft token whose predecessors were accepted
+  // Requests differ by up to so much of the way from that to 0 or 1, whichever is nearer; and so do
+  // a request's drafts among each other, which then say how sure they are. 0: all alike.
+  double request_spread = 0;
+  double token_spread = 0;
+  bool is_adaptive = false;  // the scheduler chooses how many to verify; else all
   int64_t weight_bytes = 0;
   int64_t kv_bytes = 0;  // per running request
   absl::Duration time = absl::Milliseconds(1);

@@ -18,7 +18,8 @@
 // Bytes: per block and head 2 * seen * head_dim of the pages' dtype; on CUDA that many per 32 query
 // rows of a key head. FLOPs: 4 * seen * head_dim per row and head.
 // Preconditions: head_dim is a multiple of 8 and at most 256; num_heads is a multiple of
-// num_kv_heads; the last axis of q, k, v and out is contiguous, the others may be strided.
+// num_kv_heads; page_tokens is 64; the last axis of q, k, v and out is contiguous, the others may
+// be strided.
 #pragma once
 
 #include "dhisparse/stream.h"

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/draft_attention/draft_attention.h"
 #include "model/config_reader.h"
 #include "model/json_value.h"
 
@@ -15,6 +16,7 @@ constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxBlockRows = 64;
 constexpr int64_t kMaxCandidates = 64;
+constexpr int64_t kMaxSelectorRank = 4096;  // of kernels/candidate_walk
 constexpr int64_t kMaxPosition = 1 << 30;
 constexpr char kFile[] = "config.json: ";
 
@@ -26,7 +28,8 @@ constexpr const char* kHarmlessKeys[] = {
     // Every tensor states its own dtype.
     "dtype", "torch_dtype",
     // Training only.
-    "initializer_range", "num_anchors", "loss_type", "loss_decay_gamma", "attention_dropout",
+    "initializer_range", "num_anchors", "max_anchors", "loss_type", "loss_decay_gamma",
+    "ce_loss_alpha", "l1_loss_alpha", "confidence_head_alpha", "attention_dropout",
     // Embedding and head are the target's, tied or not; which layers could have a window.
     "tie_word_embeddings", "max_window_layers",
     // How other programs run the model, and the tokenizer's business.
@@ -48,6 +51,7 @@ class BlockDraftConfigParser {
     if (config_.family == BlockDraftFamily::kDflash2) read_dflash2();
     if (config_.family == BlockDraftFamily::kDspark) read_dspark();
     check_fixed_values();
+    refuse_keys_of_other_formats();
     for (std::optional<ConfigReader>* reader : {&draft_, &layers_}) {
       if (!reader->has_value()) continue;
       for (const char* key : kHarmlessKeys) (*reader)->ignore(key);
@@ -71,8 +75,10 @@ class BlockDraftConfigParser {
   void read_block();
   void read_target_layers();
   void read_masks();
-  void read_window(std::vector<bool>& is_sliding);
-  bool is_causal(bool is_sliding);
+  std::vector<bool> read_layer_types();
+  void read_windows(const std::vector<bool>& is_sliding_type);
+  std::optional<bool> causality_of_all_layers();
+  void refuse_keys_of_other_formats();
   void read_dflash2();
   void read_dspark();
   void check_fixed_values();
@@ -84,6 +90,12 @@ class BlockDraftConfigParser {
   }
   // Where the keys of a Qwen3 model are.
   ConfigReader& of_layers() { return layers_.has_value() ? *layers_ : root_; }
+  // 0: none.
+  double softcap() {
+    constexpr const char* kKey = "final_logit_softcapping";
+    ConfigReader& reader = of_draft(kKey);
+    return reader.find(kKey) == nullptr ? 0 : reader.real(kKey, {0, 1e6});
+  }
   int size(ConfigReader& reader, std::string_view key, int64_t max = kMaxDim) {
     return static_cast<int>(reader.integer(key, {1, max}));
   }
@@ -108,6 +120,11 @@ absl::Status BlockDraftConfigParser::read_family() {
   } else if (name == "Qwen3DSparkModel" || (name == "DSparkDraftModel" && is_speculators_)) {
     config_.family = BlockDraftFamily::kDspark;
     root_.expect_text("speculators_model_type", "dspark");
+  } else if (root_.find("dspark_block_size") != nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        kFile, "dspark_block_size: architecture \"", name,
+        "\" is a target with DSpark stages inside ",
+        "(mtp.0, mtp.1, ...); only DSpark drafts with a checkpoint of their own are supported"));
   } else {
     return absl::UnimplementedError(
         absl::StrCat(kFile, "architecture \"", name, "\"", is_speculators_ ? " of speculators" : "",
@@ -136,7 +153,7 @@ void BlockDraftConfigParser::open_nested() {
   if (!layers_.has_value()) {
     root_.error("transformer_layer_config", "is missing; it holds the sizes of the layers");
   } else {
-    layers_->ignore("model_type");
+    layers_->expect_text("model_type", "qwen3");
     layers_->ignore("architectures");
   }
 }
@@ -147,19 +164,20 @@ void BlockDraftConfigParser::read_sizes() {
   config_.hidden_dim = size(layers, "hidden_size");
   config_.intermediate_dim = size(layers, "intermediate_size");
   config_.num_layers = size(layers, "num_hidden_layers", kMaxLayers);
+  const size_t num_errors = errors_.size();
   config_.num_heads = size(layers, "num_attention_heads");
-  config_.num_kv_heads =
-      static_cast<int>(layers.integer("num_key_value_heads", {1, kMaxDim}, config_.num_heads));
-  config_.head_dim = static_cast<int>(
-      layers.integer("head_dim", {1, kMaxDim}, config_.hidden_dim / config_.num_heads));
+  // Libraries differ in what these two are where a file leaves them out.
+  config_.num_kv_heads = size(layers, "num_key_value_heads");
+  config_.head_dim = size(layers, "head_dim", kMaxDraftHeadDim);
   config_.rms_norm_eps = layers.real("rms_norm_eps", {0, 1});
   layers.integer("max_position_embeddings", {1, kMaxPosition}, kMaxPosition);
-  if (config_.num_heads % config_.num_kv_heads != 0) {
+  const bool has_heads = errors_.size() == num_errors;
+  if (has_heads && config_.num_heads % config_.num_kv_heads != 0) {
     layers.error("num_key_value_heads", config_.num_kv_heads, " does not divide the ",
                  config_.num_heads, " attention heads");
   }
-  if (config_.head_dim % 2 != 0) {
-    layers.error("head_dim", config_.head_dim, " is odd; rope turns pairs of channels");
+  if (has_heads && config_.head_dim % 8 != 0) {
+    layers.error("head_dim", config_.head_dim, " is no multiple of 8; others are not implemented");
   }
   config_.target_hidden_dim =
       static_cast<int>(of_draft("target_hidden_size")
@@ -177,8 +195,9 @@ void BlockDraftConfigParser::read_sizes() {
 void BlockDraftConfigParser::read_rope() {
   constexpr ConfigReader::RealRange kRange{1, 1e15};
   ConfigReader& layers = of_layers();
-  if (layers.find("rope_scaling") != nullptr) {
-    layers.error("rope_scaling", "drafts with scaled rope are not supported");
+  if (const JsonValue* scaling = layers.find("rope_scaling")) {
+    layers.error("rope_scaling", json_excerpt(*scaling),
+                 " is not supported, only null is; drafts with scaled rope are not implemented");
   }
   const JsonValue* parameters = layers.find("rope_parameters");
   if (parameters == nullptr) {
@@ -188,7 +207,8 @@ void BlockDraftConfigParser::read_rope() {
   if (parameters->object() == nullptr) {
     return layers.error("rope_parameters", json_excerpt(*parameters), " is not an object");
   }
-  ConfigReader rope(absl::StrCat(kFile, "rope_parameters."), *parameters, &errors_);
+  const char* outer = layers_.has_value() ? "transformer_layer_config." : "";
+  ConfigReader rope(absl::StrCat(kFile, outer, "rope_parameters."), *parameters, &errors_);
   config_.rope_theta = rope.real("rope_theta", kRange);
   layers.expect_number("rope_theta", config_.rope_theta);
   rope.expect_text("rope_type", "default");
@@ -206,6 +226,11 @@ void BlockDraftConfigParser::read_block() {
     }
     return;
   }
+  if (is_speculators_ && root_.find("sample_from_anchor") == nullptr) {
+    root_.error("sample_from_anchor",
+                "is missing; drafts of speculators from before this key differ in which rows "
+                "propose; take a newer version of the draft");
+  }
   config_.proposes_from_anchor = root_.flag("sample_from_anchor", true);
   if (!config_.proposes_from_anchor && config_.block_rows < 2) {
     root_.error("block_size", config_.block_rows, " leaves no row that proposes");
@@ -213,78 +238,99 @@ void BlockDraftConfigParser::read_block() {
 }
 
 void BlockDraftConfigParser::read_target_layers() {
-  constexpr const char* kIds = "target_layer_ids";
-  constexpr const char* kAuxiliary = "aux_hidden_state_layer_ids";  // inputs of these layers
-  const bool has_inputs = is_speculators_ && root_.find(kAuxiliary) != nullptr;
-  ConfigReader& reader = has_inputs ? root_ : of_draft(kIds);
-  const char* key = has_inputs ? kAuxiliary : kIds;
-  const auto ids = reader.integers(key);
-  if (!ids.has_value() || ids->empty()) {
+  // Speculators number a hidden state by the layer that it is the input of.
+  const char* key = is_speculators_ ? "aux_hidden_state_layer_ids" : "target_layer_ids";
+  ConfigReader& reader = is_speculators_ ? root_ : of_draft(key);
+  if (reader.find(key) == nullptr) {
     return reader.error(key,
                         "is missing; it says which hidden states of the target the draft was "
                         "trained on, and no rule can replace it");
   }
+  const auto ids = reader.integers(key);
+  if (!ids.has_value()) return;
+  if (ids->empty()) reader.error(key, "[] is empty; a draft needs at least one layer");
+  const int64_t first = is_speculators_ ? 1 : 0;
+  const int64_t last = first + kMaxLayers - 1;
   for (int64_t id : *ids) {
-    const int64_t layer = has_inputs ? id - 1 : id;
-    if (layer < 0 || layer >= kMaxLayers) {
-      reader.error(key, id, " names no layer of the target");
+    if (id < first || id > last) {
+      reader.error(key, id, " is outside [", first, ", ", last,
+                   "]; outputs of layers can be tapped, not the embedding");
       continue;
     }
-    config_.target_layers.push_back(static_cast<int>(layer));
+    config_.target_layers.push_back(static_cast<int>(id - first));
   }
 }
 
-// Sliding layers: named one by one, or all of them by the draft's own keys.
-void BlockDraftConfigParser::read_window(std::vector<bool>& is_sliding) {
+// Which layers are of the type sliding_attention.
+std::vector<bool> BlockDraftConfigParser::read_layer_types() {
   ConfigReader& layers = of_layers();
-  const bool uses_window = layers.flag("use_sliding_window", true);
-  const JsonValue* size = layers.find("sliding_window");
-  int64_t window = size == nullptr ? 0 : layers.integer("sliding_window", {1, kMaxPosition});
+  std::vector<bool> is_sliding(config_.num_layers, false);
+  const bool has_flag = layers.find("use_sliding_window") != nullptr;
+  const bool flag = layers.flag("use_sliding_window", false);
   const auto types = layers.texts("layer_types");
-  if (types.has_value() && std::ssize(*types) != config_.num_layers) {
+  if (!types.has_value()) {
+    if (flag && layers.find("layer_types") == nullptr) {
+      layers.error("layer_types", "is missing; use_sliding_window does not say which layers slide");
+    }
+    return is_sliding;
+  }
+  if (std::ssize(*types) != config_.num_layers) {
     layers.error("layer_types", types->size(), " layers, num_hidden_layers is ",
                  config_.num_layers);
   }
-  for (size_t i = 0; types.has_value() && i < std::min(types->size(), is_sliding.size()); ++i) {
+  for (size_t i = 0; i < std::min(types->size(), is_sliding.size()); ++i) {
     is_sliding[i] = (*types)[i] == "sliding_attention";
     if (!is_sliding[i] && (*types)[i] != "full_attention") {
       layers.error("layer_types", "\"", (*types)[i], "\" is neither full_attention nor ",
                    "sliding_attention");
     }
   }
-  if (!types.has_value() && window > 0 && layers.find("use_sliding_window") != nullptr &&
-      uses_window) {
-    layers.error("layer_types", "is missing; use_sliding_window does not say which layers slide");
-  }
-  if (of_draft("use_swa").flag("use_swa", false)) {
-    is_sliding.assign(is_sliding.size(), true);
-    window = of_draft("swa_window_size").integer("swa_window_size", {1, kMaxPosition});
-  } else {
-    of_draft("swa_window_size").ignore("swa_window_size");
-  }
   const bool any = std::find(is_sliding.begin(), is_sliding.end(), true) != is_sliding.end();
-  if (any && window == 0) layers.error("sliding_window", "is missing; layers slide");
-  if (any && window > 0 && window < config_.block_rows) {
-    layers.error("sliding_window", window, " is shorter than the block of ", config_.block_rows,
-                 " rows");
+  if (any && has_flag && !flag) {
+    layers.error("use_sliding_window", "false contradicts the sliding_attention of layer_types");
   }
-  for (bool slides : is_sliding) config_.masks.push_back({false, slides ? window : 0});
-}
-
-// is_causal, then the draft's causal, then the kind of layer.
-bool BlockDraftConfigParser::is_causal(bool is_sliding) {
-  if (is_speculators_) return is_sliding && !root_.flag("sliding_window_non_causal", false);
-  if (root_.find("is_causal") != nullptr) return root_.flag("is_causal", false);
-  if (draft_.has_value() && draft_->find("causal") != nullptr) return draft_->flag("causal", false);
   return is_sliding;
 }
 
-void BlockDraftConfigParser::read_masks() {
-  std::vector<bool> is_sliding(config_.num_layers, false);
-  read_window(is_sliding);
-  root_.ignore("is_causal");
+// Windows of the layers whose type slides, or of all by the draft's own keys.
+void BlockDraftConfigParser::read_windows(const std::vector<bool>& is_sliding_type) {
+  std::vector<bool> slides = is_sliding_type;
+  ConfigReader* reader = &of_layers();
+  std::string key = "sliding_window";
+  int64_t window = reader->find(key) == nullptr ? 0 : reader->integer(key, {1, kMaxPosition});
+  of_draft("swa_window_size").ignore("swa_window_size");
+  if (of_draft("use_swa").flag("use_swa", false)) {
+    slides.assign(slides.size(), true);
+    key = "swa_window_size";
+    reader = &of_draft(key);
+    window = reader->integer(key, {1, kMaxPosition});
+  }
+  const bool any = std::find(slides.begin(), slides.end(), true) != slides.end();
+  if (any && window == 0) reader->error(key, "is missing; layers slide");
+  if (any && window > 0 && window < config_.block_rows) {
+    reader->error(key, window, " is shorter than the block of ", config_.block_rows, " rows");
+  }
+  for (bool layer_slides : slides) config_.masks.push_back({false, layer_slides ? window : 0});
+}
+
+// is_causal, then the draft's causal; where neither is said the type of a layer decides.
+std::optional<bool> BlockDraftConfigParser::causality_of_all_layers() {
+  if (is_speculators_) return std::nullopt;
   if (draft_.has_value()) draft_->ignore("causal");
-  for (BlockLayerMask& mask : config_.masks) mask.is_causal = is_causal(mask.window > 0);
+  if (root_.find("is_causal") != nullptr) return root_.flag("is_causal", false);
+  if (draft_.has_value() && draft_->find("causal") != nullptr) return draft_->flag("causal", false);
+  return std::nullopt;
+}
+
+void BlockDraftConfigParser::read_masks() {
+  const std::vector<bool> is_sliding_type = read_layer_types();
+  read_windows(is_sliding_type);
+  const std::optional<bool> of_all = causality_of_all_layers();
+  const bool sliding_is_causal =
+      !is_speculators_ || !root_.flag("sliding_window_non_causal", false);
+  for (size_t i = 0; i < config_.masks.size(); ++i) {
+    config_.masks[i].is_causal = of_all.value_or(is_sliding_type[i] && sliding_is_causal);
+  }
 }
 
 void BlockDraftConfigParser::read_dflash2() {
@@ -293,7 +339,7 @@ void BlockDraftConfigParser::read_dflash2() {
   };
   config_.conv_taps = read("conv_kernel_size", kMaxBlockRows);
   config_.conv_group_channels = read("conv_group_size", kMaxDim);
-  config_.selector_rank = read("selector_rank", kMaxDim);
+  config_.selector_rank = read("selector_rank", kMaxSelectorRank);
   config_.selector_top_k = read("selector_top_k", kMaxCandidates);
   if (config_.hidden_dim % config_.conv_group_channels != 0) {
     root_.error("conv_group_size", config_.conv_group_channels, " does not divide hidden_size ",
@@ -306,11 +352,7 @@ void BlockDraftConfigParser::read_dflash2() {
   for (const char* key : {"output_multiplier", "logit_scale"}) {
     config_.logit_multiplier *= of_draft(key).real(key, {0, 1e6}, 1.0);
   }
-  for (const char* key : {"final_logit_softcapping"}) {
-    if (of_draft(key).find(key) != nullptr) {
-      config_.logit_softcap = of_draft(key).real(key, {0, 1e6});
-    }
-  }
+  config_.logit_softcap = softcap();
 }
 
 void BlockDraftConfigParser::read_dspark() {
@@ -346,12 +388,40 @@ void BlockDraftConfigParser::check_fixed_values() {
   }
   if (config_.family == BlockDraftFamily::kDflash2) return;
   // They do not move the largest logit of a row. Where a bias is added to it, they would.
-  for (const char* key : {"output_multiplier", "logit_scale", "final_logit_softcapping"}) {
-    if (config_.family == BlockDraftFamily::kDflash) {
+  const bool is_chosen = config_.family == BlockDraftFamily::kDflash;
+  for (const char* key : {"output_multiplier", "logit_scale"}) {
+    if (is_chosen) {
       of_draft(key).real(key, {0, 1e6}, 1.0);
     } else {
       of_draft(key).expect_number(key, 1);
     }
+  }
+  if (softcap() != 0 && !is_chosen) {
+    of_draft("final_logit_softcapping")
+        .error("final_logit_softcapping", "is not supported, only null is, in a DSpark draft");
+  }
+}
+
+// Keys whose refusal deserves a better reason than that they are unknown.
+void BlockDraftConfigParser::refuse_keys_of_other_formats() {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    const JsonValue* value = root_.find(key);
+    if (value == nullptr) continue;
+    root_.error(key, json_excerpt(*value),
+                " is not supported; take the draft in bf16 or f32, it is small");
+  }
+  if (config_.family == BlockDraftFamily::kDflash) {
+    of_draft("projector_type").expect_text("projector_type", "dflash");
+  }
+  if (config_.family == BlockDraftFamily::kDflash2) return;
+  for (const char* key :
+       {"conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"}) {
+    ConfigReader& reader = of_draft(key);
+    const JsonValue* value = reader.find(key);
+    if (value == nullptr) continue;
+    reader.error(key, json_excerpt(*value),
+                 ": only drafts whose architectures is DFlash2DraftModel have it; correct "
+                 "architectures, or take the draft as it was published");
   }
 }
 
@@ -389,32 +459,29 @@ absl::StatusOr<BlockDraftConfig> parse_block_draft_config(std::string_view json)
 }
 
 absl::Status check_target(const BlockDraftConfig& draft, const TargetConfig& target) {
-  const auto differs = [](const char* what, int64_t of_draft, int64_t of_target) {
-    return absl::InvalidArgumentError(absl::StrCat("the draft's ", what, " is ", of_draft,
-                                                   ", the target's is ", of_target,
-                                                   "; it was made for another target"));
+  std::string errors;
+  const auto add = [&](const auto&... parts) {
+    absl::StrAppend(&errors, errors.empty() ? "" : "\n", parts...);
   };
-  if (draft.vocab_size != target.vocab_size) {
-    return differs("vocab_size", draft.vocab_size, target.vocab_size);
-  }
-  if (draft.target_hidden_dim != target.hidden_dim) {
-    return differs("target hidden size", draft.target_hidden_dim, target.hidden_dim);
-  }
-  if (draft.hidden_dim != target.hidden_dim) {
-    return differs("hidden_size (it uses the target's embedding and head)", draft.hidden_dim,
-                   target.hidden_dim);
-  }
-  if (draft.num_target_layers > 0 && draft.num_target_layers != target.num_layers) {
-    return differs("num_target_layers", draft.num_target_layers, target.num_layers);
+  const auto expect_same = [&](const char* what, int64_t of_draft, int64_t of_target) {
+    if (of_draft == of_target) return;
+    add("the draft's ", what, " is ", of_draft, ", the target's is ", of_target,
+        "; it was made for another target");
+  };
+  expect_same("vocab_size", draft.vocab_size, target.vocab_size);
+  expect_same("target hidden size", draft.target_hidden_dim, target.hidden_dim);
+  expect_same("hidden_size (it uses the target's embedding and head)", draft.hidden_dim,
+              target.hidden_dim);
+  if (draft.num_target_layers > 0) {
+    expect_same("num_target_layers", draft.num_target_layers, target.num_layers);
   }
   for (int layer : draft.target_layers) {
     if (layer < target.num_layers - 1) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the draft taps layer ", layer, " of a target of ", target.num_layers,
+    add("the draft taps layer ", layer, " of a target of ", target.num_layers,
         " layers; the last layer cannot be tapped (before or after the final norm: formats "
-        "disagree), nor any beyond it"));
+        "disagree), nor any beyond it");
   }
-  return absl::OkStatus();
+  return errors.empty() ? absl::OkStatus() : absl::InvalidArgumentError(errors);
 }
 
 }  // namespace dhs

@@ -72,13 +72,14 @@ struct BlockDraftConfig {
   int64_t kv_width() const { return int64_t{num_kv_heads} * head_dim; }
   // Tokens of context that a block needs; 0: all.
   int64_t context_window() const;
+  friend bool operator==(const BlockDraftConfig&, const BlockDraftConfig&) = default;
 };
 
 // INVALID_ARGUMENT lists every error, one per line; UNIMPLEMENTED when the architecture is none of
 // ours. `json` is the text of config.json.
 absl::StatusOr<BlockDraftConfig> parse_block_draft_config(std::string_view json);
 
-// INVALID_ARGUMENT unless the draft was made for a target of this shape.
+// INVALID_ARGUMENT, with every reason, unless the draft was made for a target of this shape.
 absl::Status check_target(const BlockDraftConfig& draft, const TargetConfig& target);
 
 }  // namespace dhs

@@ -1,10 +1,14 @@
 #include "model/block_draft_weights.h"
 
-#include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
+
+#include "model/block_draft_tensors.h"
 
 namespace dhs {
 namespace {
@@ -29,30 +33,42 @@ class BlockDraftLoader {
  public:
   BlockDraftLoader(const Checkpoint& checkpoint, const BlockDraftConfig& config,
                    const Checkpoint& target)
-      : reader_(checkpoint, WeightQuantization::kNone), config_(config), target_(target) {}
+      : reader_(checkpoint, WeightQuantization::kNone), config_(config), target_(target) {
+    for (DraftTensor& tensor : block_draft_tensors(config)) {
+      shapes_.emplace(std::move(tensor.name), std::move(tensor.shape));
+    }
+  }
 
   absl::StatusOr<BlockDraftWeights> load();
 
  private:
   BlockLayerWeights load_layer(int layer);
   GroupedConvWeights load_conv(const std::string& prefix);
-  SelectorWeights load_selector();
   MarkovWeights load_markov();
   ConfidenceWeights load_confidence();
   void skip_copies_of_target();
+  void refuse_mask_embedding_file();
 
   // The name that the checkpoint has the tensor under; as given when it has none.
   std::string stored(const std::string& name) const;
-  WeightMatrix matrix(const std::string& name, int64_t rows, int64_t columns) {
-    return reader_.matrix(stored(name), rows, columns);
+  const std::vector<int64_t>& shape_of(const std::string& name) const {
+    const auto found = shapes_.find(name);
+    DHS_CHECK(found != shapes_.end(), name, " is not listed in block_draft_tensors.cc");
+    return found->second;
   }
-  std::vector<float> vector(const std::string& name, int64_t size) {
-    return reader_.vector(stored(name), size);
+  WeightMatrix matrix(const std::string& name) {
+    const std::vector<int64_t>& shape = shape_of(name);
+    DHS_CHECK(shape.size() == 2, name, " is no matrix");
+    return reader_.matrix(stored(name), shape[0], shape[1]);
+  }
+  std::vector<float> values(const std::string& name) {
+    return reader_.values(stored(name), shape_of(name));
   }
 
   TensorReader reader_;
   const BlockDraftConfig& config_;
   const Checkpoint& target_;
+  std::map<std::string, std::vector<int64_t>> shapes_;  // by canonical name
 };
 
 std::string BlockDraftLoader::stored(const std::string& name) const {
@@ -72,17 +88,22 @@ std::string BlockDraftLoader::stored(const std::string& name) const {
 
 absl::StatusOr<BlockDraftWeights> BlockDraftLoader::load() {
   BlockDraftWeights weights;
-  const int64_t tapped = std::ssize(config_.target_layers) * config_.target_hidden_dim;
-  weights.fc = matrix("fc.weight", config_.hidden_dim, tapped);
-  weights.hidden_norm = vector("hidden_norm.weight", config_.hidden_dim);
-  weights.norm = vector("norm.weight", config_.hidden_dim);
+  weights.fc = matrix("fc.weight");
+  weights.hidden_norm = values("hidden_norm.weight");
+  weights.norm = values("norm.weight");
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     weights.layers.push_back(load_layer(layer));
   }
-  if (config_.family == BlockDraftFamily::kDflash2) weights.selector = load_selector();
+  if (config_.family == BlockDraftFamily::kDflash2) {
+    const std::string prefix = "candidate_selector.";
+    weights.selector = {.hidden_projection = matrix(prefix + "hidden_projection.weight"),
+                        .predecessors = matrix(prefix + "predecessor_codebook"),
+                        .successors = matrix(prefix + "successor_codebook")};
+  }
   if (config_.markov != MarkovKind::kNone) weights.markov = load_markov();
   if (config_.has_confidence) weights.confidence = load_confidence();
   skip_copies_of_target();
+  refuse_mask_embedding_file();
   for (std::string_view name : reader_.unused()) {
     reader_.error(to_absl(name), "unexpected tensor; config.json describes no use for it");
   }
@@ -91,23 +112,21 @@ absl::StatusOr<BlockDraftWeights> BlockDraftLoader::load() {
 }
 
 BlockLayerWeights BlockDraftLoader::load_layer(int layer) {
-  const BlockDraftConfig& c = config_;
   const std::string prefix = absl::StrCat("layers.", layer, ".");
   const std::string attention = prefix + "self_attn.";
-  const int64_t query_width = int64_t{c.num_heads} * c.head_dim;
   BlockLayerWeights weights;
-  weights.input_norm = vector(prefix + "input_layernorm.weight", c.hidden_dim);
-  weights.post_attention_norm = vector(prefix + "post_attention_layernorm.weight", c.hidden_dim);
-  weights.q = matrix(attention + "q_proj.weight", query_width, c.hidden_dim);
-  weights.k = matrix(attention + "k_proj.weight", c.kv_width(), c.hidden_dim);
-  weights.v = matrix(attention + "v_proj.weight", c.kv_width(), c.hidden_dim);
-  weights.o = matrix(attention + "o_proj.weight", c.hidden_dim, query_width);
-  weights.q_norm = vector(attention + "q_norm.weight", c.head_dim);
-  weights.k_norm = vector(attention + "k_norm.weight", c.head_dim);
-  weights.gate = matrix(prefix + "mlp.gate_proj.weight", c.intermediate_dim, c.hidden_dim);
-  weights.up = matrix(prefix + "mlp.up_proj.weight", c.intermediate_dim, c.hidden_dim);
-  weights.down = matrix(prefix + "mlp.down_proj.weight", c.hidden_dim, c.intermediate_dim);
-  if (c.family == BlockDraftFamily::kDflash2) {
+  weights.input_norm = values(prefix + "input_layernorm.weight");
+  weights.post_attention_norm = values(prefix + "post_attention_layernorm.weight");
+  weights.q = matrix(attention + "q_proj.weight");
+  weights.k = matrix(attention + "k_proj.weight");
+  weights.v = matrix(attention + "v_proj.weight");
+  weights.o = matrix(attention + "o_proj.weight");
+  weights.q_norm = values(attention + "q_norm.weight");
+  weights.k_norm = values(attention + "k_norm.weight");
+  weights.gate = matrix(prefix + "mlp.gate_proj.weight");
+  weights.up = matrix(prefix + "mlp.up_proj.weight");
+  weights.down = matrix(prefix + "mlp.down_proj.weight");
+  if (config_.family == BlockDraftFamily::kDflash2) {
     weights.attention_conv = load_conv(prefix + "attention_conv.");
     weights.mlp_conv = load_conv(prefix + "mlp_conv.");
   }
@@ -115,58 +134,46 @@ BlockLayerWeights BlockDraftLoader::load_layer(int layer) {
 }
 
 GroupedConvWeights BlockDraftLoader::load_conv(const std::string& prefix) {
-  const BlockDraftConfig& c = config_;
-  GroupedConvWeights weights;
-  const std::string base = stored(prefix + "base_kernel");
-  if (const auto tensor = reader_.find(base, {2, c.conv_taps, c.hidden_dim})) {
-    weights.base_kernel = reader_.finite_values(base, *tensor);
-  }
-  const int64_t num_groups = c.hidden_dim / c.conv_group_channels;
-  weights.projection =
-      matrix(prefix + "kernel_projection.weight", 2 * c.conv_taps * num_groups, c.hidden_dim);
-  return weights;
-}
-
-SelectorWeights BlockDraftLoader::load_selector() {
-  const BlockDraftConfig& c = config_;
-  const std::string prefix = "candidate_selector.";
-  return {.hidden_projection =
-              matrix(prefix + "hidden_projection.weight", c.selector_rank, c.hidden_dim),
-          .predecessors = matrix(prefix + "predecessor_codebook", c.vocab_size, c.selector_rank),
-          .successors = matrix(prefix + "successor_codebook", c.vocab_size, c.selector_rank)};
+  return {.base_kernel = values(prefix + "base_kernel"),
+          .projection = matrix(prefix + "kernel_projection.weight")};
 }
 
 MarkovWeights BlockDraftLoader::load_markov() {
-  const BlockDraftConfig& c = config_;
-  const int64_t rank = c.markov_rank;
   const std::string prefix = "markov_head.";
   MarkovWeights weights;
-  weights.w1 = matrix(prefix + "markov_w1.weight", c.vocab_size, rank);
-  weights.w2 = matrix(prefix + "markov_w2.weight", c.vocab_size, rank);
-  if (c.markov == MarkovKind::kGated) {
-    weights.gate = matrix(prefix + "gate_proj.weight", rank, c.hidden_dim + rank);
-    weights.gate_bias = vector(prefix + "gate_proj.bias", rank);
+  weights.w1 = matrix(prefix + "markov_w1.weight");
+  weights.w2 = matrix(prefix + "markov_w2.weight");
+  if (config_.markov == MarkovKind::kGated) {
+    weights.gate = matrix(prefix + "gate_proj.weight");
+    weights.gate_bias = values(prefix + "gate_proj.bias");
   }
-  if (c.markov == MarkovKind::kRnn) {
-    weights.gate = matrix(prefix + "joint_proj.weight", 3 * rank, 2 * rank + c.hidden_dim);
-    weights.gate_bias = vector(prefix + "joint_proj.bias", 3 * rank);
+  if (config_.markov == MarkovKind::kRnn) {
+    weights.gate = matrix(prefix + "joint_proj.weight");
+    weights.gate_bias = values(prefix + "joint_proj.bias");
   }
   return weights;
 }
 
 ConfidenceWeights BlockDraftLoader::load_confidence() {
-  const int64_t width =
-      config_.hidden_dim + (config_.confidence_sees_markov ? config_.markov_rank : 0);
-  const std::string name = stored("confidence_head.proj.weight");
   ConfidenceWeights weights;
-  if (const auto tensor = reader_.find(name, {1, width})) {
-    weights.weight = reader_.finite_values(name, *tensor);
-  }
-  const std::string bias = stored("confidence_head.proj.bias");
-  if (!reader_.has(bias)) return weights;
-  const std::vector<float> values = reader_.vector(bias, 1);
-  if (!values.empty()) weights.bias = values.front();
+  weights.weight = values("confidence_head.proj.weight");
+  const std::string bias = "confidence_head.proj.bias";
+  if (!reader_.has(stored(bias))) return weights;
+  const std::vector<float> stored_bias = values(bias);
+  if (!stored_bias.empty()) weights.bias = stored_bias.front();
   return weights;
+}
+
+// A learned input in place of the mask token's embedding, which some writers keep out of the
+// safetensors.
+void BlockDraftLoader::refuse_mask_embedding_file() {
+  const std::string name = "mask_embedding.pt";
+  std::error_code ignored;
+  const auto path = std::filesystem::path(reader_.checkpoint().directory()) / name;
+  if (!std::filesystem::exists(path, ignored)) return;
+  reader_.error(name,
+                "a file with an embedding of its own for masked rows; such drafts are not "
+                "supported");
 }
 
 // Frozen during training, so that some writers store them once more.

@@ -19,7 +19,8 @@ struct MtpCheckpoint {
 };
 
 // directory: of the MTP layer; empty: the target's own. INVALID_ARGUMENT when there is no such
-// layer, or not one for this target.
+// layer, or not one for this target; UNIMPLEMENTED when the target's family is none of ours, or
+// what is stored are DSpark stages ("mtp.0." and so on), which look like it and are not.
 absl::StatusOr<MtpCheckpoint> open_mtp_checkpoint(const std::string& directory,
                                                   const std::string& target_directory);
 DraftDescription describe_mtp();

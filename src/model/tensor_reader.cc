@@ -1,6 +1,7 @@
 #include "model/tensor_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -16,10 +17,6 @@ std::string shape_text(std::span<const int64_t> shape) {
     absl::StrAppend(&text, i > 0 ? ", " : "", shape[i]);
   }
   return text + "]";
-}
-
-bool is_shape(std::span<const int64_t> shape, std::initializer_list<int64_t> wanted) {
-  return std::equal(shape.begin(), shape.end(), wanted.begin(), wanted.end());
 }
 
 bool is_weight_dtype(std::optional<DType> dtype) {
@@ -54,16 +51,16 @@ void WeightMatrix::rows_to_f32(int64_t first_row, int64_t num_rows, float* out) 
 }
 
 std::optional<TensorBytes> TensorReader::find(const std::string& name,
-                                              std::initializer_list<int64_t> shape) {
+                                              std::span<const int64_t> shape) {
   std::optional<TensorBytes> tensor = checkpoint_.find(name);
   used_.insert(name);
   if (!tensor) {
     error(name, "is missing; config.json asks for it");
     return std::nullopt;
   }
-  if (!is_shape(tensor->shape, shape)) {
+  if (!std::ranges::equal(tensor->shape, shape)) {
     error(name, "has shape ", shape_text(tensor->shape), ", config.json asks for ",
-          shape_text({shape.begin(), shape.size()}));
+          shape_text(shape));
     return std::nullopt;
   }
   if (!is_weight_dtype(tensor->dtype)) {
@@ -76,7 +73,7 @@ std::optional<TensorBytes> TensorReader::find(const std::string& name,
 
 WeightMatrix TensorReader::matrix(std::string name, int64_t rows, int64_t columns) {
   WeightMatrix matrix;
-  const std::optional<TensorBytes> tensor = find(name, {rows, columns});
+  const std::optional<TensorBytes> tensor = find(name, std::array{rows, columns});
   matrix.name = std::move(name);
   if (!tensor) return matrix;
   matrix.dtype = *tensor->dtype;
@@ -92,8 +89,8 @@ void TensorReader::load_block_scales(WeightMatrix& matrix) {
     return error(matrix.name, "has dtype F8_E4M3, but config.json has no quantization_config");
   }
   const std::string name = absl::StrCat(matrix.name, to_absl(kScaleSuffix));
-  const auto tensor =
-      find(name, {ceil_div(matrix.rows, kScaleBlock), ceil_div(matrix.columns, kScaleBlock)});
+  const auto tensor = find(
+      name, std::array{ceil_div(matrix.rows, kScaleBlock), ceil_div(matrix.columns, kScaleBlock)});
   if (!tensor) return;
   if (tensor->dtype != DType::kF32) {
     return error(name, "has dtype ", to_absl(tensor->dtype_name), ", scales must be F32");
@@ -102,10 +99,14 @@ void TensorReader::load_block_scales(WeightMatrix& matrix) {
 }
 
 std::vector<float> TensorReader::vector(const std::string& name, int64_t size) {
-  const std::optional<TensorBytes> tensor = find(name, {size});
+  return values(name, std::array{size});
+}
+
+std::vector<float> TensorReader::values(const std::string& name, std::span<const int64_t> shape) {
+  const std::optional<TensorBytes> tensor = find(name, shape);
   if (!tensor) return {};
   if (tensor->dtype == DType::kF8E4m3) {
-    error(name, "has dtype F8_E4M3, a vector must be F32 or BF16");
+    error(name, "has dtype F8_E4M3, it must be F32 or BF16");
     return {};
   }
   return finite_values(name, *tensor);

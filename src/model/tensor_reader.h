@@ -9,9 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,8 +55,11 @@ class TensorReader {
   // After an error these return something empty. A tensor that was asked for counts as used.
   WeightMatrix matrix(std::string name, int64_t rows, int64_t columns);
   std::vector<float> vector(const std::string& name, int64_t size);
+  // Decoded elements, in order, of a tensor of any rank that is not quantised; an error if one is
+  // not finite.
+  std::vector<float> values(const std::string& name, std::span<const int64_t> shape);
   // The tensor, if it has this shape and a dtype that decodes.
-  std::optional<TensorBytes> find(const std::string& name, std::initializer_list<int64_t> shape);
+  std::optional<TensorBytes> find(const std::string& name, std::span<const int64_t> shape);
   // All elements of it, in order; an error if one is not finite.
   std::vector<float> finite_values(const std::string& name, const TensorBytes& tensor);
 

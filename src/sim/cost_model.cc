@@ -106,7 +106,7 @@ StepTimes CostModel::times(const StepLoad& load) const {
                    config_.hardware.exchange_bandwidth;
   times.fetch = load.fetched_rows * static_cast<double>(model.row_bytes) / link_bandwidth() *
                 (1 - (load.is_verify ? cost.hide_verify : cost.hide));
-  if (config_.draft.num_tokens > 0) {
+  if (config_.draft.num_tokens > 0 && load.is_proposing) {
     times.draft = static_cast<double>(config_.draft.weight_bytes) / (hbm * cost.weight_bandwidth) +
                   seconds(config_.draft.time);
   }

@@ -8,7 +8,7 @@
 //   attention max(rows read / HBM, products / peak of the kernel)
 //   exchange  hidden states to the experts and back, all layers with experts
 //   fetch     missed rows over the link, less the share that other work hides
-//   draft     its weights, once, and a constant
+//   draft     its weights, once, and a constant, in steps that propose
 //   fixed     per layer and per step
 // Their sum is the step: nothing overlaps but what `hide` says.
 #pragma once
@@ -27,6 +27,7 @@ struct StepLoad {
   double scored_rows = 0;     // index rows scored, once per query row
   double fetched_rows = 0;    // of row_bytes
   bool is_verify = false;     // query rows of drafts are among them
+  bool is_proposing = true;   // drafts for the next step, if there is a draft
 };
 
 class CostModel {

@@ -84,6 +84,8 @@ std::string report_json(const SimReport& report) {
       {"missed_per_selected", report.rows.missed_per_selected()},
       {"fetched_rows_per_step", report.fetched_rows_per_step},
       {"acceptance_length", report.acceptance_length},
+      {"verified_drafts", report.verified_drafts},
+      {"draft_cap", report.draft_cap},
       {"max_running", report.max_running},
       {"mean_running", report.mean_running},
       {"offered_on_rank", report.offered_on_rank},

@@ -11,7 +11,14 @@ namespace dhs::sim {
 namespace {
 
 constexpr uint64_t kAcceptance = 0x6472616674;  // what the random numbers are for
+constexpr uint64_t kRequestSpread = 0x73707265616431;
+constexpr uint64_t kTokenSpread = 0x73707265616432;
 constexpr double kGoldenRatio = 0.6180339887498949;
+
+// Around `acceptance`, at most `spread` of the way to 0 or 1, whichever is nearer. unit: of [0, 1).
+double spread_out(double acceptance, double spread, double unit) {
+  return acceptance + spread * std::min(acceptance, 1 - acceptance) * (2 * unit - 1);
+}
 
 bool is_prompt(const SequenceWork& work) { return work.num_prompt_tokens > 0; }
 
@@ -81,8 +88,11 @@ void SimExecutor::start_requests(const RankPlan& plan) {
     auto selections = load_ == nullptr
                           ? draw_selections(model_, key, num_tokens)
                           : replay_selections(*load_, recorded_request(*load_, work.request));
-    requests_[work.request.value] = std::make_unique<Request>(
-        Request{std::move(selections), trace::derived_key(key, kAcceptance)});
+    const double unit = trace::random_unit(trace::derived_key(key, kRequestSpread), 0);
+    requests_[work.request.value] = std::make_unique<Request>(Request{
+        .selections = std::move(selections),
+        .key = trace::derived_key(key, kAcceptance),
+        .acceptance = spread_out(config_.draft.acceptance, config_.draft.request_spread, unit)});
     started.push_back(&work);
   }
   latest_.num_admitted = std::ssize(started);
@@ -143,12 +153,25 @@ int64_t SimExecutor::num_accepted(Request& request, int64_t num_drafts) {
   const double drawn =
       std::modf(start + static_cast<double>(request.num_steps++) * kGoldenRatio, &whole);
   int64_t accepted = 0;
-  double reached = config_.draft.acceptance;
-  while (accepted < num_drafts && drawn < reached) {
-    reached *= config_.draft.acceptance;
+  double reached = 1;
+  while (accepted < num_drafts) {
+    reached *= request.draft_acceptance[accepted];
+    if (drawn >= reached) break;
     ++accepted;
   }
   return accepted;
+}
+
+void SimExecutor::propose(Request& request, int64_t num_drafts, SequenceResult& result) {
+  result.proposed.resize(num_drafts);
+  request.draft_acceptance.assign(num_drafts, request.acceptance);
+  if (config_.draft.token_spread == 0) return;
+  const uint64_t key = trace::derived_key(request.key, kTokenSpread);
+  for (double& acceptance : request.draft_acceptance) {
+    acceptance = spread_out(request.acceptance, config_.draft.token_spread,
+                            trace::random_unit(key, request.num_proposed++));
+    result.confidence.push_back(static_cast<float>(acceptance));
+  }
 }
 
 void SimExecutor::run_decodes(const RankPlan& plan) {
@@ -189,7 +212,9 @@ double SimExecutor::add_decode_results(const RankPlan& plan, StepResult& result)
       scanned += cost_.scan_rows(work.first_position + 1);
     }
     sequence.tokens.resize(num_drawn);
-    if (num_drawn > 0) sequence.proposed.resize(work.num_tokens_to_draft);
+    if (num_drawn > 0) {
+      propose(*requests_.at(work.request.value), work.num_tokens_to_draft, sequence);
+    }
     result.sequences.push_back(std::move(sequence));
   }
   return scanned;
@@ -205,6 +230,9 @@ StepResult SimExecutor::execute(const RankPlan& plan) {
   StepResult result;
   const double scanned = add_decode_results(plan, result);
   if (latest_.num_decodes == 0) return result;
+  const bool is_proposing =
+      std::any_of(plan.work.begin(), plan.work.end(),
+                  [](const SequenceWork& work) { return work.num_tokens_to_draft > 0; });
   const double rows_each = static_cast<double>(latest_.num_rows) / latest_.num_decodes;
   // Of a sampled group's selected positions each stands for as many rows.
   latest_.fetched_rows = static_cast<double>(latest_.rows.missed) *
@@ -216,7 +244,8 @@ StepResult SimExecutor::execute(const RankPlan& plan) {
        .scanned_rows = scanned,
        .scored_rows = scanned * rows_each,
        .fetched_rows = latest_.fetched_rows,
-       .is_verify = latest_.num_rows > latest_.num_decodes});
+       .is_verify = latest_.num_rows > latest_.num_decodes,
+       .is_proposing = is_proposing});
   result.elapsed = absl::Seconds(latest_.times.total());
   std::vector<GroupTraffic>& traffic = result.traffic.emplace_back();
   for (int group = 0; group < config_.run.sampled_groups; ++group) {

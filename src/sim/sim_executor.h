@@ -54,12 +54,17 @@ class SimExecutor {
     std::unique_ptr<Selections> selections;
     uint64_t key;  // of its random numbers
     int64_t num_steps = 0;
+    double acceptance = 0;  // of its drafts, on average
+    std::vector<double> draft_acceptance =
+        {};                     // of those proposed last, if those before are accepted
+    uint64_t num_proposed = 0;  // ever
   };
 
   void start_requests(const RankPlan& plan);
   void fill(const std::vector<const SequenceWork*>& started);
   void add_rows(const SequenceWork& work);
   int64_t num_accepted(Request& request, int64_t num_drafts);
+  void propose(Request& request, int64_t num_drafts, SequenceResult& result);
   void run_decodes(const RankPlan& plan);
   double add_decode_results(const RankPlan& plan, StepResult& result);
 

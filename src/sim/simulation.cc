@@ -31,6 +31,7 @@ SchedulerConfig scheduler_config(const SimConfig& config) {
   scheduler.max_batched_tokens = kUnlimitedTokens;
   scheduler.prefill_chunk = kUnlimitedTokens;
   scheduler.num_draft_tokens = config.draft.num_tokens;
+  scheduler.is_draft_length_adaptive = config.draft.is_adaptive;
   return scheduler;
 }
 
@@ -237,6 +238,9 @@ void Simulation::finish_report() {
   report_.times = times_.scaled(1 / steps);
   report_.fetched_rows_per_step = fetched_rows_ / steps;
   report_.acceptance_length = static_cast<double>(num_tokens_) / static_cast<double>(num_decodes_);
+  report_.verified_drafts =
+      static_cast<double>(num_rows_ - num_decodes_) / static_cast<double>(num_decodes_);
+  report_.draft_cap = scheduler_.draft_cap();
   report_.mean_running = static_cast<double>(num_decodes_) / steps;
   report_.num_preemptions = scheduler_.num_preemptions();
   report_.rows_per_request = rows_per_request_ / steps;

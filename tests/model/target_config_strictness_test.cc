@@ -48,7 +48,7 @@ TEST(TargetConfig, accepts_keys_that_cannot_change_the_result) {
   for (const char* key :
        {"transformers_version", "auto_map", "_name_or_path", "torch_dtype", "initializer_range",
         "aux_loss_alpha", "seq_aux", "router_aux_loss_coef", "use_cache", "pretraining_tp",
-        "ep_size", "bos_token_id", "pad_token_id", "index_share_for_mtp_iteration"}) {
+        "ep_size", "bos_token_id", "pad_token_id"}) {
     keys[key] = "17";
   }
   EXPECT_EQ(parse(keys).num_layers, 78);

@@ -419,7 +419,7 @@ TEST_F(Fp8Weights, need_a_config_that_announces_them) {
 TEST_F(Fp8Weights, are_no_vectors) {
   tensor("model.norm.weight").dtype = "F8_E4M3";
   tensor("model.norm.weight").bytes.resize(kColumns);
-  EXPECT_THAT(error(), HasSubstr("model.norm.weight: has dtype F8_E4M3, a vector must be"));
+  EXPECT_THAT(error(), HasSubstr("model.norm.weight: has dtype F8_E4M3, it must be F32"));
 }
 
 // ---- A real checkpoint ------------------------------------------------------------------------

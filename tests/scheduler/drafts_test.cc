@@ -1,6 +1,8 @@
 // Requests whose steps verify drafts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "scheduler_driver.h"
 
 namespace dhs {
@@ -102,6 +104,65 @@ TEST(Drafts, accepted_ones_reach_the_prefix_cache) {
   for (int32_t i = 0; i < 62; ++i) tokens[i] = 1000 + i;
   tokens.insert(tokens.end(), {50, 60, 61});
   EXPECT_EQ(driver.kv().cached_tokens({.max_tokens = 70, .tokens = tokens}), 64);
+}
+
+// ---- Adaptive lengths ---------------------------------------------------------------------------
+
+// 5 ms a step, 1 ms a row, 2 ms to propose.
+absl::Duration taken(const RankPlan& plan) {
+  const bool is_proposing =
+      std::any_of(plan.work.begin(), plan.work.end(),
+                  [](const SequenceWork& work) { return work.num_tokens_to_draft > 0; });
+  return absl::Milliseconds(5 + plan.num_rows() + (is_proposing ? 2 : 0));
+}
+
+TEST(Drafts, are_given_up_where_none_is_accepted_and_nothing_is_asked_for_any_more) {
+  SchedulerConfig config = kConfig;
+  config.is_draft_length_adaptive = true;
+  SchedulerDriver driver(config, 64);
+  driver.set_proposals({60, 61, 62});
+  driver.set_elapsed(taken);
+  for (uint64_t request : {1, 2}) {
+    driver.enqueue(request, {.prompt_tokens = 5, .max_tokens = 900});
+  }
+  EXPECT_EQ(driver.scheduler().draft_cap(), 3);
+  for (int i = 0; i < 700; ++i) driver.step();
+  EXPECT_EQ(driver.scheduler().draft_cap(), 0);
+  int num_asked = 0;
+  int num_verified = 0;
+  for (int i = 0; i < 128; ++i) {
+    const StepRecord step = driver.step();
+    num_asked += step.work.at(0).num_tokens_to_draft;
+    num_verified += step.work.at(0).num_draft_tokens;
+  }
+  EXPECT_EQ(num_asked, 2) << "one of 64 steps is a probe";
+  EXPECT_EQ(num_verified, 2);
+}
+
+TEST(Drafts, are_all_verified_where_all_are_accepted) {
+  SchedulerConfig config = kConfig;
+  config.is_draft_length_adaptive = true;
+  SchedulerDriver driver(config, 64);
+  driver.set_proposals({60, 61, 62});
+  driver.set_elapsed(taken);
+  driver.enqueue(1, {.prompt_tokens = 5, .max_tokens = 900});
+  int64_t num_drafts = 0;
+  int num_steps = 0;
+  driver.step(drawing({50}));
+  for (int64_t drafts = 3; num_steps < 200; ++num_steps) {
+    Tokens tokens = {60, 61, 62};
+    const auto draw = [&](uint64_t) {
+      tokens.resize(drafts);
+      tokens.push_back(50);
+      return tokens;
+    };
+    const StepRecord step = driver.step(draw);
+    num_drafts += step.work.at(0).num_draft_tokens;
+    // What is proposed now is verified in full, as far as it was asked for.
+    drafts = step.work.at(0).num_tokens_to_draft;
+  }
+  EXPECT_GT(num_drafts, 3 * 180);
+  EXPECT_EQ(driver.scheduler().draft_cap(), 3);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ PlannedWork copy_of(const SequenceWork& work) {
           .first_position = work.first_position,
           .wants_token = work.wants_token,
           .num_draft_tokens = work.num_draft_tokens,
+          .num_tokens_to_draft = work.num_tokens_to_draft,
           .masked = {work.masked_tokens.begin(), work.masked_tokens.end()},
           .seed = work.seed,
           .memory_tokens = work.memory->max_tokens()};
@@ -82,6 +83,7 @@ StepRecord SchedulerDriver::step(
     }
     result.sequences.push_back(std::move(sequence));
   }
+  if (elapsed_) result.elapsed = elapsed_(rank);
   scheduler_.commit(plan, result, record.updates);
   EXPECT_EQ(scheduler_.check_invariants(), "");
   return record;

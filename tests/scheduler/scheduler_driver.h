@@ -21,6 +21,7 @@ struct PlannedWork {
   Position first_position = 0;
   bool wants_token = false;
   int num_draft_tokens = 0;
+  int num_tokens_to_draft = 0;
   std::vector<TokenId> masked;
   uint64_t seed = 0;
   int64_t memory_tokens = 0;  // that the work's memory covers
@@ -69,6 +70,10 @@ class SchedulerDriver {
   // What is proposed to follow the newest token of every request that draws one, as far as the plan
   // asks for it.
   void set_proposals(std::vector<TokenId> drafts) { proposals_ = std::move(drafts); }
+  // What a step takes; not known unless said.
+  void set_elapsed(std::function<absl::Duration(const RankPlan&)> elapsed) {
+    elapsed_ = std::move(elapsed);
+  }
   // What every sequence of a step reports.
   void set_rows(int64_t selected, int64_t fetched);
 
@@ -79,6 +84,7 @@ class SchedulerDriver {
   int64_t rows_selected_ = 0;
   int64_t rows_fetched_ = 0;
   std::vector<TokenId> proposals_;
+  std::function<absl::Duration(const RankPlan&)> elapsed_;
 };
 
 }  // namespace dhs

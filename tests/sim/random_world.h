@@ -21,6 +21,8 @@ struct World {
   int max_running = 6;
   int max_batched_tokens = 24;
   int num_draft_tokens = 0;
+  bool is_draft_length_adaptive = false;
+  bool looks_up_prompts = false;
   ResidencyConfig residency = {.fixed_rows_per_request = 48};
   int64_t link_bytes_per_s = 0;
   DraftPages draft;
@@ -37,6 +39,8 @@ inline World mixed_world(uint32_t seed) {
   if (seed % 4 == 0) world.num_chunks = 18;  // barely one long request
   if (seed % 5 == 0) world.max_batched_tokens = 6;
   if (seed % 2 == 0) world.num_draft_tokens = 3;
+  world.is_draft_length_adaptive = seed % 4 == 0;
+  world.looks_up_prompts = seed % 6 == 0;
   if (seed % 7 == 0) world.residency.headroom_steps = 0;
   if (seed % 3 == 0) world.residency.grow_delay = absl::Seconds(seed % 8);
   if (seed % 9 == 0) world.link_bytes_per_s = 20000;
@@ -61,7 +65,10 @@ class Simulation {
             world.residency),
         scheduler_({.max_running = world.max_running,
                     .max_batched_tokens = world.max_batched_tokens,
-                    .num_draft_tokens = world.num_draft_tokens},
+                    .num_draft_tokens = world.num_draft_tokens,
+                    .is_draft_length_adaptive = world.is_draft_length_adaptive,
+                    .ngram_min = world.looks_up_prompts ? 1 : 0,
+                    .ngram_max = world.looks_up_prompts ? 3 : 0},
                    {&kv_}, {kEndToken}),
         executor_(kv_.geometry(), kv_.capacity(), world.seed) {}
 

@@ -83,6 +83,30 @@ TEST(Simulation, accepts_as_many_drafts_as_the_acceptance_says) {
   EXPECT_NEAR(report.acceptance_length, 1 + 0.6 + 0.36 + 0.216, 0.02);
 }
 
+TEST(Simulation, accepts_as_many_where_requests_and_drafts_differ) {
+  const SimReport report = run_simulation(
+      small_config(with(kDrafts, {"run.measured_steps=400", "draft.token_spread=0.8"})));
+  EXPECT_NEAR(report.acceptance_length, 1 + 0.6 + 0.36 + 0.216, 0.04);
+  EXPECT_NEAR(report.verified_drafts, 3, 0.05);
+}
+
+TEST(Simulation, adaptive_lengths_follow_what_drafts_are_worth) {
+  const auto run = [](const std::vector<std::string>& more) {
+    std::vector<std::string> settings =
+        with(kDrafts, {"draft.adaptive=true", "run.warmup_steps=400", "run.measured_steps=200"});
+    settings.insert(settings.end(), more.begin(), more.end());
+    return run_simulation(small_config(settings));
+  };
+  const SimReport good = run({"draft.acceptance=0.9"});
+  const SimReport bad = run({"draft.acceptance=0.01"});
+  EXPECT_GT(good.verified_drafts, 2);
+  EXPECT_LT(bad.verified_drafts, 0.7);
+  const SimReport spread = run({"draft.acceptance=0.5", "draft.token_spread=1"});
+  EXPECT_GT(spread.acceptance_length, 1);
+  EXPECT_EQ(report_json(run({"draft.acceptance=0.5", "draft.token_spread=1"})),
+            report_json(spread));
+}
+
 TEST(Simulation, draws_one_token_a_step_without_drafts) {
   EXPECT_EQ(run_simulation(small_config()).acceptance_length, 1);
 }
@@ -137,7 +161,8 @@ struct World {
         scheduler({.max_running = 64,
                    .max_batched_tokens = 1 << 30,
                    .prefill_chunk = 1 << 30,
-                   .num_draft_tokens = config.draft.num_tokens},
+                   .num_draft_tokens = config.draft.num_tokens,
+                   .is_draft_length_adaptive = config.draft.is_adaptive},
                   {&kv}, {}),
         executor(config, capacity) {}
 

@@ -1,0 +1,43 @@
+// Steady decoding on one engine in this process: so many requests, none joins and none leaves
+// while it is measured.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "workload.h"
+
+namespace dhs::bench {
+
+struct DecodeLoad {
+  int concurrency = 1;
+  float temperature = 0;
+  int64_t tokens_each = 0;  // of a request on average, measured
+  int64_t warm_tokens = 8;  // of every request, before
+  int first_prompt = 0;     // into the prompts; they wrap around
+};
+
+struct DecodeWindow {
+  double seconds = 0;
+  // Differences of the engine's counters.
+  int64_t steps = 0;
+  int64_t tokens = 0;  // of output
+  int64_t draws_with_drafts = 0;
+  int64_t drafts_verified = 0;
+  int64_t drafts_accepted = 0;
+  std::vector<int64_t> verified_at;  // by the draft's place
+  std::vector<int64_t> accepted_at;
+  int64_t rows_needed = 0;   // distinct rows of a pass and index group
+  int64_t rows_fetched = 0;  // of them, from the host
+  int64_t fetched_bytes = 0;
+  int64_t draft_cap = 0;  // at the end
+  int64_t running = 0;  // requests at the begin; fewer than asked for: the memory does not hold all
+  std::vector<std::vector<TokenId>> outputs;  // of every request, from its first token on
+};
+
+// Submits the requests, waits until each has its warm tokens, measures until tokens_each are there
+// on average, cancels them and waits. Stops the process with a message on an error.
+DecodeWindow measure_decode(Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
+                            const DecodeLoad& load);
+
+}  // namespace dhs::bench

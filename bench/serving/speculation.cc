@@ -1,0 +1,241 @@
+// What drafts are worth: output, accepted length, verify rows and host fetches of every draft and
+// length at several concurrencies, on one engine for each, measured in turns.
+//
+//   speculation MODEL_DIR DRAFTS_DIR FOLDER [--quick] [--rounds N]
+//
+// Writes FOLDER/speculation.json, to which speculation_report.py adds the summary. Ends with 1 when
+// a greedy output depends on the draft. The link between the tiers is emulated.
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+
+#include "decode_window.h"
+#include "draft_variants.h"
+
+namespace dhs::bench {
+namespace {
+
+constexpr int kNumPrompts = 16;
+constexpr int64_t kLinkBandwidth = 190'000'000;
+
+struct Phase {
+  int concurrency;
+  float temperature;
+  int64_t tokens_each;
+};
+
+struct Plan {
+  std::vector<DraftVariant> variants;
+  std::vector<Phase> phases;
+  int64_t prompt_tokens = 1536;
+  int64_t device_bytes = int64_t{64} << 20;
+  int rounds = 3;
+  double settle_s = 5;  // that an adaptive length decodes unmeasured, where a phase begins
+};
+
+Plan full_plan(const std::string& drafts_dir) {
+  Plan plan;
+  plan.variants.push_back(without_draft());
+  for (const char* draft : {"dflash2", "dspark", "mtp", "ngram"}) {
+    const std::vector<DraftVariant> more = variants_of(draft, drafts_dir, 2);
+    plan.variants.insert(plan.variants.end(), more.begin(), more.end());
+  }
+  plan.phases = {{1, 0, 256}, {4, 0, 96}, {16, 0, 48}, {4, 1, 96}};
+  return plan;
+}
+
+Plan quick_plan(const std::string& drafts_dir) {
+  Plan plan;
+  plan.variants.push_back(without_draft());
+  for (const char* draft : {"dflash2", "ngram"}) {
+    const std::vector<DraftVariant> more = variants_of(draft, drafts_dir, 0);
+    plan.variants.insert(plan.variants.end(), more.begin(), more.end());
+  }
+  plan.phases = {{1, 0, 32}, {4, 0, 24}, {4, 1, 24}};
+  plan.prompt_tokens = 320;
+  plan.device_bytes = int64_t{8} << 20;
+  plan.rounds = 1;
+  plan.settle_s = 0;
+  return plan;
+}
+
+EngineConfig make_config(const std::string& model_dir, const Plan& plan, const DraftConfig& draft) {
+  EngineConfig config;
+  config.model.path = model_dir;
+  config.model.name = "demo";
+  config.draft = draft;
+  config.device.chunk_bytes = int64_t{128} << 10;
+  config.device.memory_bytes = plan.device_bytes;
+  config.device.emulate_link = true;
+  config.device.link_bandwidth = kLinkBandwidth;
+  config.host.pool_bytes = int64_t{256} << 20;
+  config.residency.mode = ResidencyMode::kAdaptive;
+  config.scheduler.max_running = kNumPrompts;
+  return config;
+}
+
+// Compares what the same prompt gave before, token by token as far as both go.
+class GreedyOutputs {
+ public:
+  void add(const std::string& name, size_t prompt, const std::vector<TokenId>& tokens) {
+    std::vector<TokenId>& known = longest_[prompt];
+    const auto common = std::min(known.size(), tokens.size());
+    const auto differs = std::mismatch(known.begin(), known.begin() + common, tokens.begin()).first;
+    const auto position = differs - known.begin();
+    if (position < std::ssize(known) && position < std::ssize(tokens)) {
+      std::fprintf(stderr, "%s: prompt %zu differs from token %ld on\n", name.c_str(), prompt,
+                   position);
+      all_equal_ = false;
+    }
+    if (tokens.size() > known.size()) known = tokens;
+  }
+  bool all_equal() const { return all_equal_; }
+
+ private:
+  std::map<size_t, std::vector<TokenId>> longest_;
+  bool all_equal_ = true;
+};
+
+std::string run_json(const DraftVariant& variant, const Phase& phase, int round,
+                     const DecodeWindow& window) {
+  return absl::StrFormat(
+      "{\"draft\": \"%s\", \"length\": \"%s\", \"concurrency\": %d, \"temperature\": %g, "
+      "\"round\": %d, \"seconds\": %.4f, \"running\": %d, \"steps\": %d, \"tokens\": %d, "
+      "\"draws_with_drafts\": %d, \"drafts_verified\": %d, \"drafts_accepted\": %d, "
+      "\"verified_at\": [%s], \"accepted_at\": [%s], \"draft_cap\": %d, \"rows_needed\": %d, "
+      "\"rows_fetched\": %d, \"fetched_bytes\": %d}",
+      variant.draft, variant.length, phase.concurrency, phase.temperature, round, window.seconds,
+      window.running, window.steps, window.tokens, window.draws_with_drafts, window.drafts_verified,
+      window.drafts_accepted, absl::StrJoin(window.verified_at, ", "),
+      absl::StrJoin(window.accepted_at, ", "), window.draft_cap, window.rows_needed,
+      window.rows_fetched, window.fetched_bytes);
+}
+
+class Bench {
+ public:
+  Bench(const std::string& model_dir, Plan plan) : plan_(std::move(plan)) {
+    const std::vector<TokenId> text = held_out_tokens(model_dir);
+    for (int i = 0; i < kNumPrompts; ++i) {
+      prompts_.push_back(window(text, i * std::ssize(text) / kNumPrompts, plan_.prompt_tokens));
+    }
+    for (const DraftVariant& variant : plan_.variants) {
+      engines_.push_back(or_die(start_engine(make_config(model_dir, plan_, variant.config))));
+    }
+  }
+
+  void run() {
+    for (const Phase& phase : plan_.phases) {
+      for (size_t i = 0; i < engines_.size(); ++i) settle(i, phase);
+      for (int round = 0; round < plan_.rounds; ++round) run_round(phase, round);
+    }
+    for (const auto& engine : engines_) engine->drain(absl::ZeroDuration());
+  }
+
+  std::string json() const {
+    const EngineState state = engines_.front()->state();
+    return absl::StrFormat(
+        "{\"setup\": {\"simulated\": false, \"device\": \"%s\", \"model\": \"%s\", \"link\": "
+        "\"emulated\", \"link_bytes_per_s\": %d, \"device_pool_bytes\": %d, \"chunk_bytes\": %d, "
+        "\"host_pool_bytes\": %d, \"prompts\": %d, \"prompt_tokens\": %d, \"rounds\": %d, "
+        "\"greedy_outputs_equal\": %s},\n\"runs\": [\n%s\n]}\n",
+        state.device, state.model_name, kLinkBandwidth, state.device_pool_bytes, state.chunk_bytes,
+        state.host_pool_bytes, kNumPrompts, plan_.prompt_tokens, plan_.rounds,
+        all_equal() ? "true" : "false", absl::StrJoin(runs_, ",\n"));
+  }
+
+  bool all_equal() const { return greedy_.all_equal(); }
+
+ private:
+  // The prompts come to the host, and an adaptive length to where it stays.
+  void settle(size_t engine, const Phase& phase) {
+    const bool is_adaptive = plan_.variants[engine].is_adaptive();
+    double decoded_s = 0;
+    int round = 0;
+    do {
+      decoded_s += decode(engine, phase, round++).seconds;
+    } while (is_adaptive && decoded_s < plan_.settle_s);
+  }
+
+  // Each begins a round in turn, so that none is always measured behind the same one.
+  void run_round(const Phase& phase, int round) {
+    for (size_t i = 0; i < engines_.size(); ++i) {
+      const size_t engine = (i + round) % engines_.size();
+      const DraftVariant& variant = plan_.variants[engine];
+      const DecodeWindow window = decode(engine, phase, round);
+      runs_.push_back(run_json(variant, phase, round, window));
+      std::printf("%-8s %-5s x%-3d t %g round %d: %7.1f tokens/s, %.2f tokens a verify step\n",
+                  variant.draft.c_str(), variant.length.c_str(), phase.concurrency,
+                  phase.temperature, round, static_cast<double>(window.tokens) / window.seconds,
+                  1 + static_cast<double>(window.drafts_accepted) /
+                          static_cast<double>(std::max<int64_t>(1, window.draws_with_drafts)));
+      std::fflush(stdout);
+    }
+  }
+
+  DecodeWindow decode(size_t engine, const Phase& phase, int round) {
+    const int first = round * phase.concurrency % kNumPrompts;
+    DecodeWindow window = measure_decode(*engines_[engine], prompts_,
+                                         {.concurrency = phase.concurrency,
+                                          .temperature = phase.temperature,
+                                          .tokens_each = phase.tokens_each,
+                                          .first_prompt = first});
+    if (phase.temperature > 0) return window;
+    const DraftVariant& variant = plan_.variants[engine];
+    const std::string name = variant.draft + " " + variant.length;
+    for (size_t i = 0; i < window.outputs.size(); ++i) {
+      greedy_.add(name, (first + i) % kNumPrompts, window.outputs[i]);
+    }
+    return window;
+  }
+
+  const Plan plan_;
+  std::vector<std::vector<TokenId>> prompts_;
+  std::vector<std::unique_ptr<Engine>> engines_;  // by variant
+  std::vector<std::string> runs_;
+  GreedyOutputs greedy_;
+};
+
+int run(const std::string& model_dir, Plan plan, const std::string& folder) {
+  Bench bench(model_dir, std::move(plan));
+  bench.run();
+  const std::string path = folder + "/speculation.json";
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) die(absl::NotFoundError(path + " cannot be written"));
+  std::fputs(bench.json().c_str(), file);
+  std::fclose(file);
+  return bench.all_equal() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace dhs::bench
+
+int main(int argc, char** argv) {
+  using namespace dhs::bench;
+  std::vector<std::string> paths;
+  bool is_quick = false;
+  int rounds = 0;
+  bool is_understood = true;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--quick") {
+      is_quick = true;
+    } else if (word == "--rounds" && i + 1 < argc) {
+      is_understood = absl::SimpleAtoi(argv[++i], &rounds) && rounds > 0;
+    } else {
+      paths.push_back(word);
+    }
+  }
+  if (paths.size() != 3 || !is_understood) {
+    std::fprintf(stderr, "usage: speculation MODEL_DIR DRAFTS_DIR FOLDER [--quick] [--rounds N]\n");
+    return 2;
+  }
+  dhs::set_log_level(dhs::LogLevel::kError);
+  Plan plan = is_quick ? quick_plan(paths[1]) : full_plan(paths[1]);
+  if (rounds > 0) plan.rounds = rounds;
+  return run(paths[0], std::move(plan), paths[2]);
+}

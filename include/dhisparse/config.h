@@ -113,6 +113,7 @@ struct LimitsConfig {
   int max_stop_string_bytes = 256;
   int max_stop_token_ids = 64;
   int max_logprobs = 20;
+  int64_t max_adjusted_tokens = 4096;  // of one draw, whose logits penalties and biases change
   int max_streams_per_connection = 256;
   int64_t max_metadata_bytes = int64_t{16} << 10;       // of one call
   int64_t max_arriving_bytes = int64_t{512} << 20;      // of requests not yet tokenized, all calls

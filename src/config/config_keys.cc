@@ -134,6 +134,8 @@ Keys limits_keys() {
       integer_key("limits.max_stop_token_ids", Field{kLimits, &LimitsConfig::max_stop_token_ids},
                   {0, 65536}),
       integer_key("limits.max_logprobs", Field{kLimits, &LimitsConfig::max_logprobs}, {0, 1024}),
+      integer_key("limits.max_adjusted_tokens", Field{kLimits, &LimitsConfig::max_adjusted_tokens},
+                  {0, 1 << 20}),
       integer_key("limits.max_streams_per_connection",
                   Field{kLimits, &LimitsConfig::max_streams_per_connection}, {1, 1 << 20}),
       size_key("limits.max_metadata", Field{kLimits, &LimitsConfig::max_metadata_bytes},

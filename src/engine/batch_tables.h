@@ -27,6 +27,7 @@ struct BatchLimits {
   int64_t max_num_blocks = 0;  // host blocks of one sequence
   int64_t max_logprobs = 0;    // alternatives per draw
   int64_t max_masked = 0;      // masked tokens per draw
+  int64_t max_adjusted = 0;    // tokens per logit row whose logits are changed
   bool has_draft_pages = false;
 };
 
@@ -87,6 +88,7 @@ class BatchTables {
     TensorView<int32_t, 1> end_of_draw;       // [max_sequences] tokens that its sequence covers
     TensorView<ProposalSampling, 1> proposal_sampling;  // [max_sequences]
     TensorView<int32_t, 1> masked_tokens;               // [max_sequences * max_masked]
+    TensorView<LogitAdjustment, 1> adjustments;         // [max_logit_rows * max_adjusted]
     TensorView<int32_t, 2> block_table;                 // [max_sequences, max_num_blocks]
     TensorView<int32_t, 2> item_table;                  // [max_sequences, max_num_blocks]
     TensorView<int32_t, 2> page_table;         // [max_sequences, max_num_blocks]; empty: no pages
@@ -108,6 +110,8 @@ class BatchTables {
   void lay_out_results(ArenaCarver& carver);
   void add_rows(const SequenceWork& work);
   void add_draw(const SequenceWork& work, const DrawnFrom& drawn_from);
+  void add_logit_row(const SequenceWork& work, const DrawnFrom& drawn_from, int64_t row_of_draw);
+  void adjust(const SequenceWork& work, RowSampling& row);
   void add_padding(int64_t num_rows);
   void upload_tables();
   void upload_blocks(const SequenceMemory& memory);
@@ -132,7 +136,9 @@ class BatchTables {
   std::vector<ProposalSampling> proposal_sampling_;
   int32_t num_wanted_ = 0;  // proposals of a block, at most
   std::vector<int32_t> masked_tokens_;
-  std::vector<int32_t> block_row_;  // one row of a block table
+  std::vector<LogitAdjustment> adjustments_;
+  std::vector<TokenId> drafts_before_;  // of the draw's row that is added next, sorted
+  std::vector<int32_t> block_row_;      // one row of a block table
 };
 
 }  // namespace dhs

@@ -31,6 +31,7 @@ struct Scheduler::Sequence {
   bool is_admitted = false;
   bool is_paused = false;
   std::vector<TokenId> stop_tokens;
+  SeenTokens seen_tokens;  // of `tokens`
   SequenceMemory memory;
   Usage usage;
 
@@ -43,8 +44,11 @@ struct Scheduler::Sequence {
     return num_tokens() + num_pending_tokens - num_computed_tokens;
   }
   bool is_decoding() const { return num_waiting_tokens() == 1 && num_output_tokens() > 0; }
-  // Not planned ahead: its next row is to verify the drafts that are on their way.
-  bool is_held() const { return num_pending_tokens > 0 && num_drafts_to_come > 0; }
+  // Not planned ahead: its next row is to verify the drafts that are on their way, or its next draw
+  // depends on the token that is on its way.
+  bool is_held() const {
+    return num_pending_tokens > 0 && (num_drafts_to_come > 0 || request.sampling.has_penalties());
+  }
   // Its last token is being drawn: nothing is left to compute.
   bool is_ending() const { return num_tokens() + num_pending_tokens == max_tokens(); }
   // It has at least so many when the next step drafts, the newest of them without KV.

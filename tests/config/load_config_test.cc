@@ -57,6 +57,7 @@ limits:
   max_stop_string: 32
   max_stop_token_ids: 5
   max_logprobs: 6
+  max_adjusted_tokens: 77
   max_streams_per_connection: 7
   max_metadata: 8KiB
   max_arriving: 16MiB
@@ -114,6 +115,7 @@ void expect_serving_keys(const EngineConfig& c) {
   EXPECT_EQ(c.limits.max_stop_string_bytes, 32);
   EXPECT_EQ(c.limits.max_stop_token_ids, 5);
   EXPECT_EQ(c.limits.max_logprobs, 6);
+  EXPECT_EQ(c.limits.max_adjusted_tokens, 77);
   EXPECT_EQ(c.limits.max_streams_per_connection, 7);
   EXPECT_EQ(c.limits.max_metadata_bytes, 8 << 10);
   EXPECT_EQ(c.limits.max_arriving_bytes, 16 << 20);

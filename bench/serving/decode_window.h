@@ -37,7 +37,8 @@ struct DecodeWindow {
 };
 
 // Submits the requests, waits until each has its warm tokens, measures until tokens_each are there
-// on average or longest_s are over, cancels them and waits. Stops the process with a message on an error.
+// on average or longest_s are over, cancels them and waits. Stops the process with a message on an
+// error.
 DecodeWindow measure_decode(Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
                             const DecodeLoad& load);
 

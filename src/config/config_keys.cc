@@ -36,7 +36,8 @@ Keys draft_keys() {
   constexpr Range kNgram = {1, 32};
   return {
       choice_key("draft.kind", Field{kDraft, &DraftConfig::kind}, kinds),
-      optional_directory_key("draft.path", Field{kDraft, &DraftConfig::path}),
+      optional_path_key("draft.path", "a directory", Field{kDraft, &DraftConfig::path}),
+      optional_path_key("draft.temperatures", "a file", Field{kDraft, &DraftConfig::temperatures}),
       auto_integer_key("draft.max_tokens", Field{kDraft, &DraftConfig::max_tokens}, {1, 31}),
       integer_key("draft.ngram_min", Field{kDraft, &DraftConfig::ngram_min}, kNgram),
       integer_key("draft.ngram_max", Field{kDraft, &DraftConfig::ngram_max}, kNgram),

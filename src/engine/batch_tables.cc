@@ -29,7 +29,7 @@ absl::StatusOr<BatchTables> BatchTables::create(Device& device, const BatchLimit
   tables.drafts_.reserve(limits.max_logit_rows);
   tables.row_sampling_.reserve(limits.max_logit_rows);
   for (auto* draws : {&tables.first_row_, &tables.position_of_draw_, &tables.sequence_of_draw_,
-                      &tables.most_positions_}) {
+                      &tables.end_of_draw_, &tables.most_positions_}) {
     draws->reserve(limits.max_sequences + 1);
   }
   tables.proposal_sampling_.reserve(limits.max_sequences);
@@ -56,6 +56,7 @@ void BatchTables::lay_out_inputs(ArenaCarver& carver) {
   device_.first_row = carver.take<int32_t>(limits_.max_sequences + 1);
   device_.position_of_draw = carver.take<int32_t>(limits_.max_sequences);
   device_.sequence_of_draw = carver.take<int32_t>(limits_.max_sequences);
+  device_.end_of_draw = carver.take<int32_t>(limits_.max_sequences);
   device_.proposal_sampling = carver.take<ProposalSampling>(limits_.max_sequences);
   device_.masked_tokens = carver.take<int32_t>(limits_.max_sequences * limits_.max_masked);
   device_.adjustments = carver.take<LogitAdjustment>(limits_.max_logit_rows * limits_.max_adjusted);
@@ -84,7 +85,7 @@ void BatchTables::lay_out(const RankPlan& plan, int64_t num_rows, const DrawnFro
   uploader_.begin_step();
   for (auto* table : {&tokens_, &positions_, &sequence_of_row_, &draw_of_row_, &next_tokens_,
                       &logit_rows_, &drafts_, &first_row_, &position_of_draw_, &sequence_of_draw_,
-                      &most_positions_, &masked_tokens_}) {
+                      &end_of_draw_, &most_positions_, &masked_tokens_}) {
     table->clear();
   }
   row_sampling_.clear();
@@ -121,6 +122,7 @@ void BatchTables::add_padding(int64_t num_rows) {
   drafts_.insert(drafts_.end(), num_padding, -1);
   row_sampling_.insert(row_sampling_.end(), num_padding, RowSampling{});
   position_of_draw_.insert(position_of_draw_.end(), num_padding, -1);
+  end_of_draw_.insert(end_of_draw_.end(), num_padding, 0);
   most_positions_.insert(most_positions_.end(), num_padding, -1);
   sequence_of_draw_.insert(sequence_of_draw_.end(), num_padding, 0);
   proposal_sampling_.insert(proposal_sampling_.end(), num_padding, ProposalSampling{});
@@ -142,6 +144,7 @@ void BatchTables::upload_tables() {
   upload(first_row_, device_.first_row.data);
   upload(position_of_draw_, device_.position_of_draw.data);
   upload(sequence_of_draw_, device_.sequence_of_draw.data);
+  upload(end_of_draw_, device_.end_of_draw.data);
   upload(proposal_sampling_, device_.proposal_sampling.data);
   upload(masked_tokens_, device_.masked_tokens.data);
   upload(adjustments_, device_.adjustments.data);
@@ -173,6 +176,7 @@ void BatchTables::add_draw(const SequenceWork& work, const DrawnFrom& drawn_from
   position_of_draw_.push_back(position);
   most_positions_.push_back(position + work.num_draft_tokens);
   sequence_of_draw_.push_back(work.memory->index());
+  end_of_draw_.push_back(static_cast<int32_t>(work.memory->device_tokens()));
   proposal_sampling_.push_back({.temperature = work.sampling->temperature, .seed = work.seed});
   drafts_before_.clear();
   for (int64_t i = 0; i < num_rows; ++i) add_logit_row(work, drawn_from, i);
@@ -293,6 +297,7 @@ DraftBlocks BatchTables::draft_blocks() const {
           .anchor_positions = used(device_.newest_position, num_draws()),
           .row_before_anchor = used(device_.row_before_anchor, num_draws()),
           .sequence_of_block = used(device_.sequence_of_draw, num_draws()),
+          .end_positions = used(device_.end_of_draw, num_draws()),
           .sampling = used(device_.proposal_sampling, num_draws()),
           .host_sequence_of_block = sequence_of_draw_,
           .host_most_positions = most_positions_,

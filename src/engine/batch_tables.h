@@ -85,6 +85,7 @@ class BatchTables {
     TensorView<int32_t, 1> first_row;         // [max_sequences + 1] logit rows of each draw
     TensorView<int32_t, 1> position_of_draw;  // [max_sequences] that its first row draws
     TensorView<int32_t, 1> sequence_of_draw;  // [max_sequences]
+    TensorView<int32_t, 1> end_of_draw;       // [max_sequences] tokens that its sequence covers
     TensorView<ProposalSampling, 1> proposal_sampling;  // [max_sequences]
     TensorView<int32_t, 1> masked_tokens;               // [max_sequences * max_masked]
     TensorView<LogitAdjustment, 1> adjustments;         // [max_logit_rows * max_adjusted]
@@ -130,7 +131,8 @@ class BatchTables {
   std::vector<int32_t> tokens_, positions_, sequence_of_row_, draw_of_row_, next_tokens_;
   std::vector<int32_t> logit_rows_, drafts_;
   std::vector<RowSampling> row_sampling_;
-  std::vector<int32_t> first_row_, position_of_draw_, sequence_of_draw_, most_positions_;
+  std::vector<int32_t> first_row_, position_of_draw_, sequence_of_draw_, end_of_draw_;
+  std::vector<int32_t> most_positions_;  // that an anchor can have, by draw
   std::vector<ProposalSampling> proposal_sampling_;
   int32_t num_wanted_ = 0;  // proposals of a block, at most
   std::vector<int32_t> masked_tokens_;

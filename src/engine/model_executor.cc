@@ -35,11 +35,15 @@ absl::StatusOr<std::unique_ptr<Proposer>> load_proposer(const EngineConfig& conf
                                                         const EnginePlan& plan, TargetModel& target,
                                                         Device& device, Communicator* ranks) {
   const bool shares_requests = config.parallel.mode == ParallelMode::kTensor;
+  DHS_ASSIGN_OR_RETURN(
+      std::vector<float> temperatures,
+      read_confidence_temperatures(config.draft.temperatures, plan.draft.num_proposals));
   const DraftOptions options{.max_query_rows = config.scheduler.max_batched_tokens,
                              .max_blocks = config.scheduler.max_running,
                              .max_context = plan.max_context,
                              .page_dtype = plan.layout.draft_page.dtype,
-                             .communicator = shares_requests ? ranks : nullptr};
+                             .communicator = shares_requests ? ranks : nullptr,
+                             .confidence_temperatures = std::move(temperatures)};
   DHS_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft,
                        load_draft(config.draft, config.model.path, target, device, options));
   return Proposer::create(

@@ -111,6 +111,7 @@ void Scheduler::enqueue(RequestId id, GenerateRequest request) {
   sequence->id = id;
   sequence->arrival = ++num_arrivals_;
   sequence->num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  sequence->num_lookahead_tokens = config_.num_lookahead_tokens;
   sequence->tokens = std::move(request.prompt);
   sequence->request = std::move(request);
   SamplingParams& sampling = sequence->request.sampling;

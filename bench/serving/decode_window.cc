@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
 
 namespace dhs::bench {
 namespace {
@@ -46,13 +47,13 @@ int64_t num_tokens(const Sinks& sinks) {
 }
 
 GenerateRequest make_request(const std::vector<TokenId>& prompt, const DecodeLoad& load,
-                             uint64_t seed) {
+                             int64_t longest, uint64_t seed) {
   GenerateRequest request;
   request.prompt = prompt;
   request.sampling.temperature = load.temperature;
   request.sampling.seed = seed;
-  request.sampling.max_tokens =
-      static_cast<int32_t>(load.warm_tokens + kMostAhead * load.tokens_each);
+  request.sampling.max_tokens = static_cast<int32_t>(
+      std::min(load.warm_tokens + kMostAhead * load.tokens_each, longest - std::ssize(prompt)));
   request.sampling.ignore_eos = true;
   return request;
 }
@@ -92,8 +93,9 @@ DecodeWindow measure_decode(Engine& engine, const std::vector<std::vector<TokenI
   for (int i = 0; i < load.concurrency; ++i) {
     const size_t prompt = (load.first_prompt + i) % prompts.size();
     sinks.push_back(std::make_shared<KeepingSink>());
-    requests.push_back(
-        or_die(engine.submit(make_request(prompts[prompt], load, 1000 + prompt), sinks.back())));
+    requests.push_back(or_die(engine.submit(
+        make_request(prompts[prompt], load, engine.model_info().longest_request, 1000 + prompt),
+        sinks.back())));
   }
   wait_until([&] {
     return std::all_of(sinks.begin(), sinks.end(),
@@ -102,7 +104,12 @@ DecodeWindow measure_decode(Engine& engine, const std::vector<std::vector<TokenI
   const EngineState from = engine.state();
   const absl::Time begin = absl::Now();
   const int64_t target = num_tokens(sinks) + load.concurrency * load.tokens_each;
-  wait_until([&] { return num_tokens(sinks) >= target; });
+  const absl::Time latest = begin + absl::Seconds(load.longest_s);
+  int64_t seen = num_tokens(sinks);
+  wait_until([&] {  // a step's end: no window cuts one
+    const int64_t before = std::exchange(seen, num_tokens(sinks));
+    return seen >= target || (seen > before && absl::Now() >= latest);
+  });
   const absl::Time end = absl::Now();
   const EngineState to = engine.state();
   for (const RequestId request : requests) engine.cancel(request);

@@ -14,6 +14,7 @@ struct DecodeLoad {
   float temperature = 0;
   int64_t tokens_each = 0;  // of a request on average, measured
   int64_t warm_tokens = 8;  // of every request, before
+  double longest_s = 2;     // the window ends by then
   int first_prompt = 0;     // into the prompts; they wrap around
 };
 
@@ -36,7 +37,8 @@ struct DecodeWindow {
 };
 
 // Submits the requests, waits until each has its warm tokens, measures until tokens_each are there
-// on average, cancels them and waits. Stops the process with a message on an error.
+// on average or longest_s are over, cancels them and waits. Stops the process with a message on an
+// error.
 DecodeWindow measure_decode(Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
                             const DecodeLoad& load);
 

@@ -23,6 +23,10 @@ class LoadRun::Sink final : public TokenSink {
   std::atomic<bool> is_finished_ = false;
 };
 
+bool LoadRun::all_finished(const Sinks& sinks) {
+  return std::all_of(sinks.begin(), sinks.end(), [](const auto& s) { return s->is_finished(); });
+}
+
 double fetch_fraction(const EngineState& from, const EngineState& to) {
   int64_t needed = 0;
   int64_t missed = 0;
@@ -43,13 +47,10 @@ LoadOutcome LoadRun::run() {
   const auto all_begun = [](const Sinks& sinks) {
     return std::all_of(sinks.begin(), sinks.end(), [](const auto& s) { return s->has_begun(); });
   };
-  const auto all_finished = [](const Sinks& sinks) {
-    return std::all_of(sinks.begin(), sinks.end(), [](const auto& s) { return s->is_finished(); });
-  };
   begin_ = absl::Now();
   const auto rest = static_cast<int32_t>(engine_->model_info().max_context - shape_.steady_prompt);
-  const Sinks steady = submit(shape_.num_steady, shape_.steady_prompt, rest);
-  watch([&] { return all_begun(steady); });
+  steady_ = submit(shape_.num_steady, shape_.steady_prompt, rest);
+  watch([&] { return all_begun(steady_); });
   outcome_.low_before = low_phase();
   const EngineState before = latest();
   outcome_.first_burst_sample = outcome_.samples.size() - 1;
@@ -77,6 +78,9 @@ LoadRun::Sinks LoadRun::submit(int count, int64_t prompt_tokens, int32_t max_tok
 
 void LoadRun::watch(const std::function<bool()>& is_over) {
   while (!is_over()) {
+    if (all_finished(steady_) && !steady_.empty()) {
+      die(absl::OutOfRangeError("the steady requests filled the context before the load was over"));
+    }
     EngineState state = engine_->state();
     if (outcome_.samples.empty() || state.steps != latest().steps) {
       outcome_.samples.push_back({absl::ToDoubleSeconds(absl::Now() - begin_), std::move(state)});

@@ -54,6 +54,7 @@ class LoadRun {
   using Sinks = std::vector<std::shared_ptr<Sink>>;
 
   const EngineState& latest() const { return outcome_.samples.back().state; }
+  static bool all_finished(const Sinks& sinks);
   Sinks submit(int count, int64_t prompt_tokens, int32_t max_tokens);
   // A sample of every step, until `is_over`. Steps take longer than looking.
   void watch(const std::function<bool()>& is_over);
@@ -64,6 +65,7 @@ class LoadRun {
   std::unique_ptr<Engine> engine_;
   absl::Time begin_;
   int num_submitted_ = 0;
+  Sinks steady_;
   LoadOutcome outcome_;
 };
 

@@ -35,7 +35,7 @@ struct Plan {
   int64_t prompt_tokens = 1536;
   int64_t device_bytes = int64_t{64} << 20;
   int rounds = 3;
-  double settle_s = 5;  // that an adaptive length decodes unmeasured, where a phase begins
+  double settle_s = 4;  // that an adaptive length decodes unmeasured, where a phase begins
 };
 
 Plan full_plan(const std::string& drafts_dir) {
@@ -45,7 +45,7 @@ Plan full_plan(const std::string& drafts_dir) {
     const std::vector<DraftVariant> more = variants_of(draft, drafts_dir, 2);
     plan.variants.insert(plan.variants.end(), more.begin(), more.end());
   }
-  plan.phases = {{1, 0, 256}, {4, 0, 96}, {16, 0, 48}, {4, 1, 96}};
+  plan.phases = {{1, 0, 512}, {4, 0, 256}, {16, 0, 96}, {4, 1, 256}};
   return plan;
 }
 
@@ -101,6 +101,12 @@ class GreedyOutputs {
   bool all_equal_ = true;
 };
 
+// Of the machine, over the last minute: what else it did while it measured.
+double load_average() {
+  double average = 0;
+  return getloadavg(&average, 1) == 1 ? average : -1;
+}
+
 std::string run_json(const DraftVariant& variant, const Phase& phase, int round,
                      const DecodeWindow& window) {
   return absl::StrFormat(
@@ -129,9 +135,11 @@ class Bench {
   }
 
   void run() {
+    load_averages_.push_back(load_average());
     for (const Phase& phase : plan_.phases) {
       for (size_t i = 0; i < engines_.size(); ++i) settle(i, phase);
       for (int round = 0; round < plan_.rounds; ++round) run_round(phase, round);
+      load_averages_.push_back(load_average());
     }
     for (const auto& engine : engines_) engine->drain(absl::ZeroDuration());
   }
@@ -142,16 +150,17 @@ class Bench {
         "{\"setup\": {\"simulated\": false, \"device\": \"%s\", \"model\": \"%s\", \"link\": "
         "\"emulated\", \"link_bytes_per_s\": %d, \"device_pool_bytes\": %d, \"chunk_bytes\": %d, "
         "\"host_pool_bytes\": %d, \"prompts\": %d, \"prompt_tokens\": %d, \"rounds\": %d, "
-        "\"greedy_outputs_equal\": %s},\n\"runs\": [\n%s\n]}\n",
+        "\"load_averages\": [%s], \"greedy_outputs_equal\": %s},\n\"runs\": [\n%s\n]}\n",
         state.device, state.model_name, kLinkBandwidth, state.device_pool_bytes, state.chunk_bytes,
         state.host_pool_bytes, kNumPrompts, plan_.prompt_tokens, plan_.rounds,
-        all_equal() ? "true" : "false", absl::StrJoin(runs_, ",\n"));
+        absl::StrJoin(load_averages_, ", "), all_equal() ? "true" : "false",
+        absl::StrJoin(runs_, ",\n"));
   }
 
   bool all_equal() const { return greedy_.all_equal(); }
 
  private:
-  // The prompts come to the host, and an adaptive length to where it stays.
+  // An adaptive length comes to where it stays.
   void settle(size_t engine, const Phase& phase) {
     const bool is_adaptive = plan_.variants[engine].is_adaptive();
     double decoded_s = 0;
@@ -197,6 +206,7 @@ class Bench {
   std::vector<std::vector<TokenId>> prompts_;
   std::vector<std::unique_ptr<Engine>> engines_;  // by variant
   std::vector<std::string> runs_;
+  std::vector<double> load_averages_;
   GreedyOutputs greedy_;
 };
 

@@ -20,9 +20,9 @@ namespace {
 constexpr LoadShape kShape = {.num_steady = 2,
                               .steady_prompt = 2500,
                               .num_burst = 14,
-                              .burst_prompt = 1500,
-                              .burst_tokens = 256,
-                              .low_steps = 500,
+                              .burst_prompt = 600,
+                              .burst_tokens = 512,
+                              .low_steps = 400,
                               .warm_steps = 150};
 constexpr int64_t kLinkBandwidth = 190'000'000;
 
@@ -32,7 +32,7 @@ EngineConfig make_config(const std::string& model_dir, const DraftConfig& draft)
   config.model.name = "demo";
   config.draft = draft;
   config.device.chunk_bytes = int64_t{128} << 10;
-  config.device.memory_bytes = int64_t{64} << 20;
+  config.device.memory_bytes = int64_t{52} << 20;
   config.device.emulate_link = true;
   config.device.link_bandwidth = kLinkBandwidth;
   config.host.pool_bytes = int64_t{320} << 20;
@@ -53,13 +53,18 @@ Rate rate_of(const Sample& from, const Sample& to) {
           .drafts_per_draw = verified / std::max(1.0, tokens - accepted)};
 }
 
-// From the first sample with as many running requests as ever to the last one.
+// While as many requests run as ever and no prompt is computed any more.
 Rate rate_when_full(const LoadOutcome& load) {
   int64_t most = 0;
   for (const Sample& sample : load.samples) most = std::max(most, sample.state.running_requests);
-  const auto is_full = [&](const Sample& sample) { return sample.state.running_requests == most; };
-  const auto first = std::find_if(load.samples.begin(), load.samples.end(), is_full);
-  const auto last = std::find_if(load.samples.rbegin(), load.samples.rend(), is_full);
+  const auto last =
+      std::find_if(load.samples.rbegin(), load.samples.rend(),
+                   [&](const Sample& sample) { return sample.state.running_requests == most; });
+  const auto first =
+      std::find_if(load.samples.begin(), load.samples.end(), [&](const Sample& sample) {
+        return sample.state.running_requests == most &&
+               sample.state.prompt_tokens == last->state.prompt_tokens;
+      });
   return rate_of(*first, *last);
 }
 
@@ -111,7 +116,7 @@ int run(const std::string& model_dir, const std::vector<DraftVariant>& variants,
                "length,seconds,step,running,generated_tokens,verified,accepted,draft_cap,"
                "row_chunks,draft_chunks,free_chunks,fetch_fraction\n");
   std::printf(
-      "Before, while all run, and after:\n\n| drafts | tokens/s | drafts verified per draw | "
+      "Before, while all decode, and after:\n\n| drafts | tokens/s | drafts verified per draw | "
       "host-fetch %% |\n|---|---|---|---|\n");
   const std::vector<TokenId> text = held_out_tokens(model_dir);
   std::vector<std::string> summaries;

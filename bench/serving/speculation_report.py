@@ -108,6 +108,16 @@ def break_even(gains):
     return None
 
 
+def break_even_words(values):
+    """For a table: where the gain does not cross 1, on which side of it everything is."""
+    if values['break_even_concurrency'] is not None:
+        return number(values['break_even_concurrency'], 1)
+    gains = values['fixed_over_plain']
+    if all(gain < 1 for gain in gains.values()):
+        return f'below {min(gains)}'
+    return f'above {max(gains)}' if all(gain >= 1 for gain in gains.values()) else 'not clear'
+
+
 def rounded(value):
     return None if value is None else round(value, 3)
 
@@ -218,7 +228,7 @@ def ratio_table(results, summary):
         values = summary[draft]
         rows.append([f'{draft}, {values["fixed_length"]}']
                     + [number(values['fixed_over_plain'][c]) for c in results.concurrencies]
-                    + [number(values['break_even_concurrency'], 1)]
+                    + [break_even_words(values)]
                     + [number(values['adaptive_over_better'][c]) for c in results.concurrencies]
                     + [number(values['worst_adaptive_ratio_any_length'])])
     return table(['draft, fixed length'] + [f'fixed / plain at {c}' for c in results.concurrencies]

@@ -33,7 +33,8 @@ struct ModelConfig {
 
 struct DraftConfig {
   DraftKind kind = DraftKind::kNone;
-  std::string path;    // of the draft's checkpoint; absolute; empty, kind mtp: in the target's own
+  std::string path;  // of the draft's checkpoint; absolute; empty, kind mtp: in the target's own
+  std::string temperatures;  // file: by place, what divides the logit of a draft's confidence
   int max_tokens = 0;  // that a request verifies in a step, as many each time; 0: chosen by load
   // Kind ngram: the longest and the shortest end of a sequence that is looked up in it.
   int ngram_min = 2;
@@ -92,6 +93,8 @@ struct SchedulerConfig {
   // in a step: the most, or, where that is not adaptive, as many as were proposed up to it.
   int num_draft_tokens = 0;
   bool is_draft_length_adaptive = false;
+  // Behind a request's tokens and drafts, that proposing more of them writes rows for.
+  int num_lookahead_tokens = 0;
   // Prompt lookup proposes, not the executor: by ends of so many tokens. 0: no.
   int ngram_min = 0;
   int ngram_max = 0;
@@ -110,6 +113,7 @@ struct LimitsConfig {
   int max_stop_string_bytes = 256;
   int max_stop_token_ids = 64;
   int max_logprobs = 20;
+  int64_t max_adjusted_tokens = 4096;  // of one draw, whose logits penalties and biases change
   int max_streams_per_connection = 256;
   int64_t max_metadata_bytes = int64_t{16} << 10;       // of one call
   int64_t max_arriving_bytes = int64_t{512} << 20;      // of requests not yet tokenized, all calls

@@ -37,7 +37,10 @@ struct DraftBlocks {
   TensorView<const int32_t, 1> anchor_positions;   // [num_blocks], negative: padding
   TensorView<const int32_t, 1> row_before_anchor;  // [num_blocks] of the step's, padding: any
   TensorView<const int32_t, 1> sequence_of_block;  // [num_blocks] rows of the tables
-  TensorView<ProposalSampling, 1> sampling;        // [num_blocks]; positions are filled in here
+  // [num_blocks] where what the sequence has memory for ends: proposals that need rows of their own
+  // from there on are any.
+  TensorView<const int32_t, 1> end_positions;
+  TensorView<ProposalSampling, 1> sampling;  // [num_blocks]; positions are filled in here
   std::span<const int32_t> host_sequence_of_block;
   std::span<const int32_t> host_most_positions;  // that an anchor can have, by block
   int32_t num_wanted = 0;  // proposals of a block; a draft that makes all at once makes all

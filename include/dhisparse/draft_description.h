@@ -40,4 +40,9 @@ absl::StatusOr<DraftDescription> describe_draft(const DraftConfig& config,
                                                 const std::string& target_directory,
                                                 DType page_dtype);
 
+// By place in the block, from a JSON array of positive numbers in `file`; empty: none.
+// INVALID_ARGUMENT or NOT_FOUND names the file, and more than num_proposals numbers are an error.
+absl::StatusOr<std::vector<float>> read_confidence_temperatures(const std::string& file,
+                                                                int32_t num_proposals);
+
 }  // namespace dhs

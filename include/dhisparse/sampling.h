@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "dhisparse/base.h"
@@ -40,6 +41,11 @@ struct SamplingParams {
   bool ignore_eos = false;
   bool logprobs = false;         // report the drawn token's
   int32_t num_top_logprobs = 0;  // and this many alternatives'
+
+  // Whether logits depend on which tokens were seen before.
+  bool has_penalties() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
+  }
 };
 
 inline constexpr int64_t kMaxLogitBiases = 1024;
@@ -58,5 +64,40 @@ struct TokenOutput {
 
 // INVALID_ARGUMENT naming the field, the value and the limit. Floats must be finite.
 absl::Status validate(const SamplingParams& params, const LimitsConfig& limits, int64_t vocab_size);
+
+// ---- Penalties ----------------------------------------------------------------------------------
+
+// A token that penalties apply to.
+struct SeenToken {
+  TokenId token = 0;
+  bool is_in_prompt = false;
+  int32_t num_in_output = 0;
+
+  friend bool operator==(const SeenToken&, const SeenToken&) = default;
+};
+
+// The tokens of one request that its penalties apply to: those of the prompt where it has a
+// repetition penalty, those of the output where it has any penalty. Follows the output token by
+// token; a token costs time in the number of distinct ones.
+class SeenTokens {
+ public:
+  SeenTokens() = default;  // of a request without penalties
+  // Precondition: tokens are >= 0.
+  SeenTokens(const SamplingParams& params, std::span<const TokenId> prompt);
+
+  void add_output(TokenId token);
+  // In rising order of token, each once. Valid until add_output().
+  std::span<const SeenToken> tokens() const { return tokens_; }
+
+ private:
+  bool has_penalties_ = false;
+  std::vector<SeenToken> tokens_;
+};
+
+// INVALID_ARGUMENT when the request could come to adjust the logits of more than
+// limits.max_adjusted_tokens tokens: the distinct ones of its prompt, as far as penalties apply to
+// them, its output and its biases. Precondition: validate() passed; tokens are in the vocabulary.
+absl::Status validate_adjusted_tokens(const SamplingParams& params, std::span<const TokenId> prompt,
+                                      const LimitsConfig& limits, int64_t vocab_size);
 
 }  // namespace dhs

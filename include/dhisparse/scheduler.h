@@ -16,9 +16,10 @@
 //
 // A step takes one token of every decoding request, with the drafts that were proposed to follow it
 // and have room in max_batched_tokens; a request whose drafts are being verified or proposed is not
-// planned ahead. The executor proposes them, or, with ngram_max set, prompt lookup does. How many
-// are asked for and verified is fixed, or adaptive (src/scheduler/draft_policy.h): it never depends
-// on a draft's own token, so that the output has the target's distribution.
+// planned ahead, nor is one with penalties, whose logits depend on the newest token. The executor
+// proposes drafts, or, with ngram_max set, prompt lookup does. How many are asked for and verified
+// is fixed, or adaptive (src/scheduler/draft_policy.h): it never depends on a draft's own token, so
+// that the output has the target's distribution.
 //
 // Of prompts it takes what max_batched_tokens leaves, shared equally among the requests that wait
 // for them; beside decoding requests no more than prefill_chunk, and no more than lets the step end

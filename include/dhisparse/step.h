@@ -20,13 +20,15 @@ struct SequenceWork {  // one sequence's query rows in this step
   int32_t num_draft_tokens = 0;     // of tokens: proposals to verify
   // Set when the newest token is not known yet: the draw of the step before that brings it.
   std::optional<int32_t> previous_draw;
-  Position first_position = 0;             // of tokens[0]
-  const SequenceMemory* memory = nullptr;  // covers every position up to the last row
-  int64_t num_prompt_tokens = 0;           // of tokens; the others were generated
-  TokenId next_token = 0;                  // behind `tokens`, unless that is what is drawn
-  bool wants_token = false;                // false for a chunk that is not the prompt's last
-  int32_t num_tokens_to_draft = 0;         // to propose for the step after, at most
-  const SamplingParams* sampling = nullptr;
+  Position first_position = 0;               // of tokens[0]
+  const SequenceMemory* memory = nullptr;    // covers every position up to the last row
+  int64_t num_prompt_tokens = 0;             // of tokens; the others were generated
+  TokenId next_token = 0;                    // behind `tokens`, unless that is what is drawn
+  bool wants_token = false;                  // false for a chunk that is not the prompt's last
+  int32_t num_tokens_to_draft = 0;           // to propose for the step after, at most
+  const SamplingParams* sampling = nullptr;  // logit_bias in rising order of token
+  // Penalties: the newest token is among them, drafts are not. None without penalties.
+  std::span<const SeenToken> seen_tokens;
   uint64_t seed = 0;
   std::span<const TokenId> masked_tokens;  // that its first draws may not draw
   int32_t num_masked_draws = 0;            // of the draws of its verify rows

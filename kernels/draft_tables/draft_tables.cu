@@ -36,9 +36,7 @@ __global__ void keep_draws_kernel(KeepDrawsParams params) {
 
 __global__ void shift_positions_kernel(ShiftPositionsParams params) {
   const int64_t i = row_of_thread();
-  if (i >= params.positions.sizes[0]) return;
-  const int32_t position = params.positions(i);
-  params.out(i) = position < 0 ? -1 : position + params.offset;
+  if (i < params.positions.sizes[0]) params.out(i) = params.shifted(i);
 }
 
 __global__ void anchor_rows_kernel(AnchorRowsParams params) {

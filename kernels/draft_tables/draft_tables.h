@@ -4,7 +4,8 @@
 //   place_draws      rows[i] draws the token `offset` behind anchor i, by sampling[i]'s temperature
 //                    and seed, from the drafts' stream; temperatures[i] = sampling[i].temperature
 //   keep_draws       out[i] = drawn[i]
-//   shift_positions  out[i] = positions[i] + offset, -1 where positions[i] is negative
+//   shift_positions  out[i] = positions[i] + offset; -1 where positions[i] is negative, or the sum
+//                    is not below ends[i]
 //   anchor_rows      row_before_anchor[d] = logit_rows[first_row[d] + num_accepted[d]], the row
 //                    that the anchor of draw d follows, and next_tokens of it = newest[d]; draws
 //                    whose logit row is negative (padding) get -1
@@ -43,7 +44,15 @@ void launch_keep_draws(const KeepDrawsParams& params, Stream stream);
 struct ShiftPositionsParams {
   TensorView<const int32_t, 1> positions;  // [num_rows]
   int32_t offset = 0;
-  TensorView<int32_t, 1> out;  // [num_rows]
+  TensorView<const int32_t, 1> ends;  // [num_rows]; null data: none
+  TensorView<int32_t, 1> out;         // [num_rows]
+
+  constexpr int32_t shifted(int64_t i) const {
+    const int32_t position = positions(i);
+    const int32_t sum = position + offset;
+    const bool is_out = ends.data != nullptr && sum >= ends(i);
+    return position < 0 || is_out ? -1 : sum;
+  }
 };
 void launch_shift_positions(const ShiftPositionsParams& params, Stream stream);
 

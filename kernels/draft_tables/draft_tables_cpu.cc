@@ -30,8 +30,7 @@ void launch_keep_draws_cpu(const KeepDrawsParams& params) {
 
 void launch_shift_positions_cpu(const ShiftPositionsParams& params) {
   for (int64_t i = 0; i < params.positions.sizes[0]; ++i) {
-    const int32_t position = params.positions(i);
-    params.out(i) = position < 0 ? -1 : position + params.offset;
+    params.out(i) = params.shifted(i);
   }
 }
 

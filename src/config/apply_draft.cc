@@ -12,6 +12,7 @@ void apply_draft(const DraftConfig& draft, int num_proposed, SchedulerConfig& sc
   if (draft.kind == DraftKind::kNone) most = 0;
   scheduler.num_draft_tokens = most;
   scheduler.is_draft_length_adaptive = is_auto && most > 0;
+  scheduler.num_lookahead_tokens = draft.kind == DraftKind::kMtp ? most : 0;
   scheduler.ngram_min = is_ngram ? draft.ngram_min : 0;
   scheduler.ngram_max = is_ngram ? draft.ngram_max : 0;
 }

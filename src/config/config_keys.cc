@@ -36,7 +36,8 @@ Keys draft_keys() {
   constexpr Range kNgram = {1, 32};
   return {
       choice_key("draft.kind", Field{kDraft, &DraftConfig::kind}, kinds),
-      optional_directory_key("draft.path", Field{kDraft, &DraftConfig::path}),
+      optional_path_key("draft.path", "a directory", Field{kDraft, &DraftConfig::path}),
+      optional_path_key("draft.temperatures", "a file", Field{kDraft, &DraftConfig::temperatures}),
       auto_integer_key("draft.max_tokens", Field{kDraft, &DraftConfig::max_tokens}, {1, 31}),
       integer_key("draft.ngram_min", Field{kDraft, &DraftConfig::ngram_min}, kNgram),
       integer_key("draft.ngram_max", Field{kDraft, &DraftConfig::ngram_max}, kNgram),
@@ -133,6 +134,8 @@ Keys limits_keys() {
       integer_key("limits.max_stop_token_ids", Field{kLimits, &LimitsConfig::max_stop_token_ids},
                   {0, 65536}),
       integer_key("limits.max_logprobs", Field{kLimits, &LimitsConfig::max_logprobs}, {0, 1024}),
+      integer_key("limits.max_adjusted_tokens", Field{kLimits, &LimitsConfig::max_adjusted_tokens},
+                  {0, 1 << 20}),
       integer_key("limits.max_streams_per_connection",
                   Field{kLimits, &LimitsConfig::max_streams_per_connection}, {1, 1 << 20}),
       size_key("limits.max_metadata", Field{kLimits, &LimitsConfig::max_metadata_bytes},

@@ -135,9 +135,9 @@ KeyOf<typename F::Config> directory_key(std::string name, F field) {
 
 // Empty: none.
 template <class F>
-KeyOf<typename F::Config> optional_directory_key(std::string name, F field) {
+KeyOf<typename F::Config> optional_path_key(std::string name, const char* what, F field) {
   return make_key(
-      std::move(name), "a directory, or empty", field,
+      std::move(name), absl::StrCat(what, ", or empty"), field,
       [](const KeyInput& input) -> absl::StatusOr<std::string> {
         if (input.text.empty()) return std::string();
         return parse_directory(input);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/row_adjustments.h"
+
 namespace dhs {
 
 absl::StatusOr<BatchTables> BatchTables::create(Device& device, const BatchLimits& limits) {
@@ -27,11 +29,13 @@ absl::StatusOr<BatchTables> BatchTables::create(Device& device, const BatchLimit
   tables.drafts_.reserve(limits.max_logit_rows);
   tables.row_sampling_.reserve(limits.max_logit_rows);
   for (auto* draws : {&tables.first_row_, &tables.position_of_draw_, &tables.sequence_of_draw_,
-                      &tables.most_positions_}) {
+                      &tables.end_of_draw_, &tables.most_positions_}) {
     draws->reserve(limits.max_sequences + 1);
   }
   tables.proposal_sampling_.reserve(limits.max_sequences);
   tables.masked_tokens_.reserve(limits.max_sequences * limits.max_masked);
+  tables.drafts_before_.reserve(limits.max_logit_rows);
+  tables.adjustments_.reserve(limits.max_logit_rows * limits.max_adjusted);
   tables.block_row_.resize(limits.max_num_blocks);
   return tables;
 }
@@ -52,8 +56,10 @@ void BatchTables::lay_out_inputs(ArenaCarver& carver) {
   device_.first_row = carver.take<int32_t>(limits_.max_sequences + 1);
   device_.position_of_draw = carver.take<int32_t>(limits_.max_sequences);
   device_.sequence_of_draw = carver.take<int32_t>(limits_.max_sequences);
+  device_.end_of_draw = carver.take<int32_t>(limits_.max_sequences);
   device_.proposal_sampling = carver.take<ProposalSampling>(limits_.max_sequences);
   device_.masked_tokens = carver.take<int32_t>(limits_.max_sequences * limits_.max_masked);
+  device_.adjustments = carver.take<LogitAdjustment>(limits_.max_logit_rows * limits_.max_adjusted);
   device_.block_table = take_blocks();
   device_.item_table = take_blocks();
   if (limits_.has_draft_pages) device_.page_table = take_blocks();
@@ -79,10 +85,11 @@ void BatchTables::lay_out(const RankPlan& plan, int64_t num_rows, const DrawnFro
   uploader_.begin_step();
   for (auto* table : {&tokens_, &positions_, &sequence_of_row_, &draw_of_row_, &next_tokens_,
                       &logit_rows_, &drafts_, &first_row_, &position_of_draw_, &sequence_of_draw_,
-                      &most_positions_, &masked_tokens_}) {
+                      &end_of_draw_, &most_positions_, &masked_tokens_}) {
     table->clear();
   }
   row_sampling_.clear();
+  adjustments_.clear();
   proposal_sampling_.clear();
   num_wanted_ = 0;
   for (const SequenceWork& work : plan.work) {
@@ -115,6 +122,7 @@ void BatchTables::add_padding(int64_t num_rows) {
   drafts_.insert(drafts_.end(), num_padding, -1);
   row_sampling_.insert(row_sampling_.end(), num_padding, RowSampling{});
   position_of_draw_.insert(position_of_draw_.end(), num_padding, -1);
+  end_of_draw_.insert(end_of_draw_.end(), num_padding, 0);
   most_positions_.insert(most_positions_.end(), num_padding, -1);
   sequence_of_draw_.insert(sequence_of_draw_.end(), num_padding, 0);
   proposal_sampling_.insert(proposal_sampling_.end(), num_padding, ProposalSampling{});
@@ -136,8 +144,10 @@ void BatchTables::upload_tables() {
   upload(first_row_, device_.first_row.data);
   upload(position_of_draw_, device_.position_of_draw.data);
   upload(sequence_of_draw_, device_.sequence_of_draw.data);
+  upload(end_of_draw_, device_.end_of_draw.data);
   upload(proposal_sampling_, device_.proposal_sampling.data);
   upload(masked_tokens_, device_.masked_tokens.data);
+  upload(adjustments_, device_.adjustments.data);
 }
 
 void BatchTables::add_rows(const SequenceWork& work) {
@@ -159,42 +169,64 @@ void BatchTables::add_draw(const SequenceWork& work, const DrawnFrom& drawn_from
                 std::ssize(work.masked_tokens) <= limits_.max_masked,
             "more than ", limits_.max_sequences, " draws or ", limits_.max_logit_rows,
             " rows of them, or ", work.masked_tokens.size(), " masked tokens");
-  const SamplingParams& sampling = *work.sampling;
-  const auto first_masked = std::ssize(masked_tokens_);
   masked_tokens_.insert(masked_tokens_.end(), work.masked_tokens.begin(), work.masked_tokens.end());
-  const auto first_of_work = static_cast<int64_t>(work.tokens.size()) - num_rows;
   first_row_.push_back(static_cast<int32_t>(logit_rows_.size()));
-  const auto position = static_cast<int32_t>(work.first_position + first_of_work + 1);
+  const auto position =
+      static_cast<int32_t>(work.first_position + std::ssize(work.tokens) - work.num_draft_tokens);
   position_of_draw_.push_back(position);
   most_positions_.push_back(position + work.num_draft_tokens);
   sequence_of_draw_.push_back(work.memory->index());
-  proposal_sampling_.push_back({.temperature = sampling.temperature, .seed = work.seed});
-  for (int64_t i = 0; i < num_rows; ++i) {
-    const bool verifies = i + 1 < num_rows;
-    RowSampling row{.temperature = sampling.temperature,
-                    .top_p = sampling.top_p,
-                    .min_p = sampling.min_p,
-                    .top_k = sampling.top_k,
-                    .seed = work.seed,
-                    .sequence_idx = 0,
-                    .position = static_cast<uint32_t>(position + i),
-                    .num_logprobs = sampling.num_top_logprobs};
-    if (i < work.num_masked_draws) {
-      row.masked_tokens = device_.masked_tokens.data + first_masked;
-      row.num_masked_tokens = static_cast<int32_t>(work.masked_tokens.size());
-    }
-    if (verifies) {
-      row.draft_token = work.tokens[first_of_work + i + 1];
-      row.num_proposed = drawn_from.num_proposed;
-      if (drawn_from.tokens != nullptr) {
-        row.proposed_tokens = drawn_from.tokens + i * drawn_from.stride;
-      }
-      row.proposed_probabilities = drawn_from.probabilities + i * drawn_from.stride;
-    }
-    logit_rows_.push_back(static_cast<int32_t>(std::ssize(tokens_) - num_rows + i));
-    drafts_.push_back(row.draft_token);
-    row_sampling_.push_back(row);
+  end_of_draw_.push_back(static_cast<int32_t>(work.memory->device_tokens()));
+  proposal_sampling_.push_back({.temperature = work.sampling->temperature, .seed = work.seed});
+  drafts_before_.clear();
+  for (int64_t i = 0; i < num_rows; ++i) add_logit_row(work, drawn_from, i);
+}
+
+void BatchTables::add_logit_row(const SequenceWork& work, const DrawnFrom& drawn_from,
+                                int64_t row_of_draw) {
+  const SamplingParams& sampling = *work.sampling;
+  const int64_t num_behind = work.num_draft_tokens - row_of_draw;  // rows of the draw
+  const int64_t row_of_work = std::ssize(work.tokens) - 1 - num_behind;
+  RowSampling row{.temperature = sampling.temperature,
+                  .top_p = sampling.top_p,
+                  .min_p = sampling.min_p,
+                  .top_k = sampling.top_k,
+                  .seed = work.seed,
+                  .sequence_idx = 0,
+                  .position = static_cast<uint32_t>(work.first_position + row_of_work + 1),
+                  .num_logprobs = sampling.num_top_logprobs};
+  if (row_of_draw < work.num_masked_draws) {
+    row.masked_tokens =
+        device_.masked_tokens.data + std::ssize(masked_tokens_) - std::ssize(work.masked_tokens);
+    row.num_masked_tokens = static_cast<int32_t>(work.masked_tokens.size());
   }
+  adjust(work, row);
+  if (num_behind > 0) {
+    const int64_t from = row_of_draw * drawn_from.stride;
+    row.draft_token = work.tokens[row_of_work + 1];
+    row.num_proposed = drawn_from.num_proposed;
+    if (drawn_from.tokens != nullptr) row.proposed_tokens = drawn_from.tokens + from;
+    row.proposed_probabilities = drawn_from.probabilities + from;
+    drafts_before_.insert(
+        std::upper_bound(drafts_before_.begin(), drafts_before_.end(), row.draft_token),
+        row.draft_token);
+  }
+  logit_rows_.push_back(static_cast<int32_t>(std::ssize(tokens_) - 1 - num_behind));
+  drafts_.push_back(row.draft_token);
+  row_sampling_.push_back(row);
+}
+
+void BatchTables::adjust(const SequenceWork& work, RowSampling& row) {
+  const auto first = std::ssize(adjustments_);
+  append_adjustments(*work.sampling, work.seen_tokens, drafts_before_, adjustments_);
+  const auto count = std::ssize(adjustments_) - first;
+  if (count == 0) return;
+  DHS_CHECK(count <= limits_.max_adjusted, "request ", work.request.value, " adjusts ", count,
+            " tokens, limit ", limits_.max_adjusted);
+  DHS_CHECK(!work.sampling->has_penalties() || !work.previous_draw.has_value(), "request ",
+            work.request.value, " has penalties, and its newest token is not known");
+  row.adjustments = device_.adjustments.data + first;
+  row.num_adjustments = static_cast<int32_t>(count);
 }
 
 void BatchTables::upload_blocks(const SequenceMemory& memory) {
@@ -265,6 +297,7 @@ DraftBlocks BatchTables::draft_blocks() const {
           .anchor_positions = used(device_.newest_position, num_draws()),
           .row_before_anchor = used(device_.row_before_anchor, num_draws()),
           .sequence_of_block = used(device_.sequence_of_draw, num_draws()),
+          .end_positions = used(device_.end_of_draw, num_draws()),
           .sampling = used(device_.proposal_sampling, num_draws()),
           .host_sequence_of_block = sequence_of_draw_,
           .host_most_positions = most_positions_,

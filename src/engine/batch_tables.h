@@ -27,6 +27,7 @@ struct BatchLimits {
   int64_t max_num_blocks = 0;  // host blocks of one sequence
   int64_t max_logprobs = 0;    // alternatives per draw
   int64_t max_masked = 0;      // masked tokens per draw
+  int64_t max_adjusted = 0;    // tokens per logit row whose logits are changed
   bool has_draft_pages = false;
 };
 
@@ -84,8 +85,10 @@ class BatchTables {
     TensorView<int32_t, 1> first_row;         // [max_sequences + 1] logit rows of each draw
     TensorView<int32_t, 1> position_of_draw;  // [max_sequences] that its first row draws
     TensorView<int32_t, 1> sequence_of_draw;  // [max_sequences]
+    TensorView<int32_t, 1> end_of_draw;       // [max_sequences] tokens that its sequence covers
     TensorView<ProposalSampling, 1> proposal_sampling;  // [max_sequences]
     TensorView<int32_t, 1> masked_tokens;               // [max_sequences * max_masked]
+    TensorView<LogitAdjustment, 1> adjustments;         // [max_logit_rows * max_adjusted]
     TensorView<int32_t, 2> block_table;                 // [max_sequences, max_num_blocks]
     TensorView<int32_t, 2> item_table;                  // [max_sequences, max_num_blocks]
     TensorView<int32_t, 2> page_table;         // [max_sequences, max_num_blocks]; empty: no pages
@@ -107,6 +110,8 @@ class BatchTables {
   void lay_out_results(ArenaCarver& carver);
   void add_rows(const SequenceWork& work);
   void add_draw(const SequenceWork& work, const DrawnFrom& drawn_from);
+  void add_logit_row(const SequenceWork& work, const DrawnFrom& drawn_from, int64_t row_of_draw);
+  void adjust(const SequenceWork& work, RowSampling& row);
   void add_padding(int64_t num_rows);
   void upload_tables();
   void upload_blocks(const SequenceMemory& memory);
@@ -126,11 +131,14 @@ class BatchTables {
   std::vector<int32_t> tokens_, positions_, sequence_of_row_, draw_of_row_, next_tokens_;
   std::vector<int32_t> logit_rows_, drafts_;
   std::vector<RowSampling> row_sampling_;
-  std::vector<int32_t> first_row_, position_of_draw_, sequence_of_draw_, most_positions_;
+  std::vector<int32_t> first_row_, position_of_draw_, sequence_of_draw_, end_of_draw_;
+  std::vector<int32_t> most_positions_;  // that an anchor can have, by draw
   std::vector<ProposalSampling> proposal_sampling_;
   int32_t num_wanted_ = 0;  // proposals of a block, at most
   std::vector<int32_t> masked_tokens_;
-  std::vector<int32_t> block_row_;  // one row of a block table
+  std::vector<LogitAdjustment> adjustments_;
+  std::vector<TokenId> drafts_before_;  // of the draw's row that is added next, sorted
+  std::vector<int32_t> block_row_;      // one row of a block table
 };
 
 }  // namespace dhs

@@ -47,6 +47,8 @@ absl::Status EngineLoop::validate_request(const GenerateRequest& request) const 
         prompt_tokens, " prompt tokens + max_tokens ", request.sampling.max_tokens, " = ", total,
         " exceeds the context of ", model_.max_context, " tokens; shorten one of them"));
   }
+  DHS_RETURN_IF_ERROR(validate_adjusted_tokens(request.sampling, request.prompt, config_.limits,
+                                               model_.vocab_size));
   return check_length(total);
 }
 

@@ -35,11 +35,15 @@ absl::StatusOr<std::unique_ptr<Proposer>> load_proposer(const EngineConfig& conf
                                                         const EnginePlan& plan, TargetModel& target,
                                                         Device& device, Communicator* ranks) {
   const bool shares_requests = config.parallel.mode == ParallelMode::kTensor;
+  DHS_ASSIGN_OR_RETURN(
+      std::vector<float> temperatures,
+      read_confidence_temperatures(config.draft.temperatures, plan.draft.num_proposals));
   const DraftOptions options{.max_query_rows = config.scheduler.max_batched_tokens,
                              .max_blocks = config.scheduler.max_running,
                              .max_context = plan.max_context,
                              .page_dtype = plan.layout.draft_page.dtype,
-                             .communicator = shares_requests ? ranks : nullptr};
+                             .communicator = shares_requests ? ranks : nullptr,
+                             .confidence_temperatures = std::move(temperatures)};
   DHS_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft,
                        load_draft(config.draft, config.model.path, target, device, options));
   return Proposer::create(
@@ -93,13 +97,15 @@ absl::StatusOr<std::unique_ptr<ModelExecutor>> ModelExecutor::load(std::unique_p
       device->has_graphs() && parts.proposer == nullptr &&
       (ranks == nullptr || (mode == ParallelMode::kTensor && ranks->can_be_captured()));
   const auto num_stops = std::ssize(plan.model.eos_token_ids);
-  const BatchLimits limits{.max_rows = config.scheduler.max_batched_tokens,
-                           .max_sequences = config.scheduler.max_running,
-                           .max_logit_rows = max_logit_rows(config, plan),
-                           .max_num_blocks = ceil_div(plan.max_context, kHostBlockTokens),
-                           .max_logprobs = config.limits.max_logprobs,
-                           .max_masked = config.limits.max_stop_token_ids + num_stops,
-                           .has_draft_pages = plan.geometry.draft_page_bytes > 0};
+  const BatchLimits limits{
+      .max_rows = config.scheduler.max_batched_tokens,
+      .max_sequences = config.scheduler.max_running,
+      .max_logit_rows = max_logit_rows(config, plan),
+      .max_num_blocks = ceil_div(plan.max_context, kHostBlockTokens),
+      .max_logprobs = config.limits.max_logprobs,
+      .max_masked = config.limits.max_stop_token_ids + num_stops,
+      .max_adjusted = std::min(config.limits.max_adjusted_tokens, plan.model.vocab_size),
+      .has_draft_pages = plan.geometry.draft_page_bytes > 0};
   DHS_ASSIGN_OR_RETURN(BatchTables tables, BatchTables::create(*device, limits));
   if (!config.residency.trace.empty()) {
     DHS_ASSIGN_OR_RETURN(parts.recorder, open_recorder(*device, ranks, config, plan));

@@ -1,7 +1,11 @@
 #include "model/draft_description.h"
 
+#include <fstream>
+#include <iterator>
+
 #include "dhisparse/base.h"
 #include "model/checkpoint.h"
+#include "model/json_value.h"
 #include "model/mtp_checkpoint.h"
 
 namespace dhs {
@@ -50,6 +54,35 @@ DraftDescription describe(const BlockDraftConfig& config, DType page_dtype) {
                       .head_dim = config.head_dim};
   description.context_window = config.context_window();
   return description;
+}
+
+absl::StatusOr<std::vector<float>> read_confidence_temperatures(const std::string& file,
+                                                                int32_t num_proposals) {
+  std::vector<float> temperatures;
+  if (file.empty()) return temperatures;
+  std::ifstream stream(file);
+  if (!stream)
+    return absl::NotFoundError(absl::StrCat("draft.temperatures: ", file, " cannot be read"));
+  const auto wrong = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("draft.temperatures: ", file, ": ", why,
+                                                   "; a JSON array of at most ", num_proposals,
+                                                   " positive numbers is wanted"));
+  };
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const absl::StatusOr<JsonValue> root = parse_json(text);
+  if (!root.ok()) return wrong(root.status().message());
+  if (root->array() == nullptr) return wrong(absl::StrCat("is ", json_kind_name(*root)));
+  for (const JsonValue& value : *root->array()) {
+    const double number = value.real() != nullptr      ? *value.real()
+                          : value.integer() != nullptr ? static_cast<double>(*value.integer())
+                                                       : 0;
+    if (!(number > 0) || number > 1e6) return wrong(absl::StrCat("holds ", json_excerpt(value)));
+    temperatures.push_back(static_cast<float>(number));
+  }
+  if (std::ssize(temperatures) > num_proposals) {
+    return wrong(absl::StrCat("holds ", temperatures.size(), " numbers"));
+  }
+  return temperatures;
 }
 
 absl::StatusOr<DraftDescription> describe_draft(const DraftConfig& config,

@@ -213,9 +213,11 @@ void MtpDraft::choose(int64_t proposal, const Proposals& out) {
 QueryRows MtpDraft::rows_of_iteration(const DraftBlocks& blocks, int32_t iteration) {
   const int64_t n = blocks.num_blocks();
   const int32_t offset = iteration - 2;
-  launch_shift_positions(
-      {.positions = blocks.anchor_positions, .offset = offset, .out = view(positions_.data, n)},
-      stream());
+  launch_shift_positions({.positions = blocks.anchor_positions,
+                          .offset = offset,
+                          .ends = blocks.end_positions,
+                          .out = view(positions_.data, n)},
+                         stream());
   host_positions_.clear();
   for (int32_t most : blocks.host_most_positions) {
     host_positions_.push_back(most < 0 ? -1 : most + offset);

@@ -128,6 +128,7 @@ SequenceWork Scheduler::work_of(const Sequence& sequence, int64_t num_tokens) {
   work.memory = &sequence.memory;
   work.wants_token = num_tokens == sequence.num_waiting_tokens();
   work.sampling = &sampling;
+  work.seen_tokens = sequence.seen_tokens.tokens();
   work.seed = *sampling.seed;
   const int64_t after = sequence.num_computed_tokens + num_tokens;
   if (after < sequence.num_tokens()) work.next_token = sequence.tokens[after];

@@ -111,11 +111,16 @@ void Scheduler::enqueue(RequestId id, GenerateRequest request) {
   sequence->id = id;
   sequence->arrival = ++num_arrivals_;
   sequence->num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  sequence->num_lookahead_tokens = config_.num_lookahead_tokens;
   sequence->tokens = std::move(request.prompt);
   sequence->request = std::move(request);
+  SamplingParams& sampling = sequence->request.sampling;
+  std::sort(sampling.logit_bias.begin(), sampling.logit_bias.end(),
+            [](const LogitBias& left, const LogitBias& right) { return left.token < right.token; });
+  sequence->seen_tokens = SeenTokens(sampling, sequence->tokens);
   sequence->tokens.reserve(sequence->max_tokens());
-  sequence->stop_tokens = sequence->request.sampling.stop_token_ids;
-  if (!sequence->request.sampling.ignore_eos) {
+  sequence->stop_tokens = sampling.stop_token_ids;
+  if (!sampling.ignore_eos) {
     sequence->stop_tokens.insert(sequence->stop_tokens.end(), stop_at_.begin(), stop_at_.end());
   }
   if (config_.ngram_max > 0) sequence->lookup.emplace(config_.ngram_min, config_.ngram_max);
@@ -242,6 +247,7 @@ std::optional<Finished> Scheduler::commit_tokens(Sequence& sequence, const Seque
                                                  RequestUpdate& update) {
   for (const TokenOutput& output : result.tokens) {
     sequence.tokens.push_back(output.token);
+    sequence.seen_tokens.add_output(output.token);
     ++sequence.usage.completion_tokens;
     update.tokens.push_back(output);
     if (auto finished = end_of(sequence)) return finished;

@@ -25,11 +25,13 @@ struct Scheduler::Sequence {
   std::vector<TokenId> verify_row;  // what a planned step verifies: the newest token and drafts
   // Whose KV is written, or will be by a step already planned; drafts count until rejected.
   int64_t num_computed_tokens = 0;
-  int64_t num_pending_tokens = 0;  // being drawn by steps that are not committed
-  int32_t latest_draw = 0;         // of the pending ones, its number in its step
+  int64_t num_lookahead_tokens = 0;  // behind all that is known, that proposing writes
+  int64_t num_pending_tokens = 0;    // being drawn by steps that are not committed
+  int32_t latest_draw = 0;           // of the pending ones, its number in its step
   bool is_admitted = false;
   bool is_paused = false;
   std::vector<TokenId> stop_tokens;
+  SeenTokens seen_tokens;  // of `tokens`
   SequenceMemory memory;
   Usage usage;
 
@@ -42,15 +44,19 @@ struct Scheduler::Sequence {
     return num_tokens() + num_pending_tokens - num_computed_tokens;
   }
   bool is_decoding() const { return num_waiting_tokens() == 1 && num_output_tokens() > 0; }
-  // Not planned ahead: its next row is to verify the drafts that are on their way.
-  bool is_held() const { return num_pending_tokens > 0 && num_drafts_to_come > 0; }
+  // Not planned ahead: its next row is to verify the drafts that are on their way, or its next draw
+  // depends on the token that is on its way.
+  bool is_held() const {
+    return num_pending_tokens > 0 && (num_drafts_to_come > 0 || request.sampling.has_penalties());
+  }
   // Its last token is being drawn: nothing is left to compute.
   bool is_ending() const { return num_tokens() + num_pending_tokens == max_tokens(); }
   // It has at least so many when the next step drafts, the newest of them without KV.
   int64_t num_known_tokens() const { return num_tokens() + num_pending_tokens; }
   // What has to be covered on the device for all that waits to be computed.
   int64_t num_reached_tokens() const {
-    return std::max(num_tokens() + num_pending_tokens + std::ssize(drafts), num_computed_tokens);
+    const int64_t known = num_tokens() + num_pending_tokens + std::ssize(drafts);
+    return std::min(max_tokens(), std::max(known, num_computed_tokens) + num_lookahead_tokens);
   }
 
   bool goes_before(const Sequence& other) const {

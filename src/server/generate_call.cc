@@ -212,8 +212,8 @@ void GenerateCall::on_tokens(const std::vector<TokenOutput>& tokens) {
   if (assembler_->match() || tokens.empty()) return;
   last_token_at_ = absl::Now();
   if (num_tokens_received_ == 0) first_token_at_ = last_token_at_;
-  num_tokens_received_ += static_cast<int64_t>(tokens.size());
   const OutputDelta delta = assembler_->push(tokens);
+  num_tokens_received_ = assembler_->num_tokens();
   bool is_slow = false;
   std::optional<RequestId> idle;
   {

@@ -8,6 +8,7 @@ OutputDelta OutputAssembler::push(const std::vector<TokenOutput>& tokens) {
   OutputDelta delta;
   for (const TokenOutput& token : tokens) {
     if (match_) break;
+    ++num_tokens_;
     held_.push_back({token, num_bytes_});
     push_text(detokenizer_.push(token.token), delta);
   }

@@ -37,6 +37,8 @@ class OutputAssembler {
   OutputDelta finish();
 
   const std::optional<StopMatch>& match() const { return match_; }
+  // Tokens it was given so far, but none behind the one that completed a stop string.
+  int64_t num_tokens() const { return num_tokens_; }
 
  private:
   struct HeldToken {
@@ -52,6 +54,7 @@ class OutputAssembler {
   const bool may_stop_;
   std::optional<StopMatch> match_;
   std::deque<HeldToken> held_;
+  int64_t num_tokens_ = 0;
   int64_t num_bytes_ = 0;  // of text that the detokenizer gave out
   int64_t num_given_ = 0;  // of text that the matcher let pass
 };

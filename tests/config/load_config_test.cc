@@ -33,7 +33,8 @@ class LoadConfig : public testing::Test {
 
 constexpr const char* kEveryKey = R"(schema_version: 1
 model: {path: /models/glm, name: glm, max_context: 131072}
-draft: {kind: dspark, path: /models/spark, max_tokens: 5, ngram_min: 3, ngram_max: 6}
+draft: {kind: dspark, path: /models/spark, temperatures: /models/sts.json,
+        max_tokens: 5, ngram_min: 3, ngram_max: 6}
 device: {backend: cpu, memory: 1GiB, chunk: 4MiB, threads: 3, ordinal: 2, scratch: 32MiB,
          gemm: library, link_bandwidth: 45GB, link_latency: 5us, emulate_link: true}
 parallel: {ranks: 4, mode: data}
@@ -56,6 +57,7 @@ limits:
   max_stop_string: 32
   max_stop_token_ids: 5
   max_logprobs: 6
+  max_adjusted_tokens: 77
   max_streams_per_connection: 7
   max_metadata: 8KiB
   max_arriving: 16MiB
@@ -72,6 +74,7 @@ void expect_memory_keys(const EngineConfig& c) {
   EXPECT_EQ(c.model.max_context, 131072);
   EXPECT_EQ(c.draft.kind, DraftKind::kDspark);
   EXPECT_EQ(c.draft.path, "/models/spark");
+  EXPECT_EQ(c.draft.temperatures, "/models/sts.json");
   EXPECT_EQ(c.draft.max_tokens, 5);
   EXPECT_EQ(c.draft.ngram_min, 3);
   EXPECT_EQ(c.draft.ngram_max, 6);
@@ -112,6 +115,7 @@ void expect_serving_keys(const EngineConfig& c) {
   EXPECT_EQ(c.limits.max_stop_string_bytes, 32);
   EXPECT_EQ(c.limits.max_stop_token_ids, 5);
   EXPECT_EQ(c.limits.max_logprobs, 6);
+  EXPECT_EQ(c.limits.max_adjusted_tokens, 77);
   EXPECT_EQ(c.limits.max_streams_per_connection, 7);
   EXPECT_EQ(c.limits.max_metadata_bytes, 8 << 10);
   EXPECT_EQ(c.limits.max_arriving_bytes, 16 << 20);

@@ -20,6 +20,7 @@ struct World {
   int max_running = 4;
   uint64_t stream_seed = 0;
   RowFormat row_format = RowFormat::kBf16;
+  DraftConfig draft = {};
 };
 
 EngineConfig config_of(const std::string& checkpoint, const World& world) {
@@ -37,6 +38,7 @@ EngineConfig config_of(const std::string& checkpoint, const World& world) {
   config.residency.fixed_rows_per_request = 96;
   config.scheduler.max_batched_tokens = world.max_batched_tokens;
   config.scheduler.max_running = world.max_running;
+  config.draft = world.draft;
   return config;
 }
 
@@ -112,6 +114,45 @@ TEST(CudaEngine, gives_the_same_bits_under_every_mode_pressure_batch_and_stream_
     most_fetched = std::max(most_fetched, num_fetched(actual.state));
   }
   EXPECT_GT(most_fetched, 100) << "nothing is proven unless rows came back from the host";
+}
+
+std::string draft_dir(const std::string& name) {
+  return std::string(DHS_SOURCE_DIR) + "/tests/golden/draft/" + name;
+}
+
+// The drafts of a random model are mostly wrong: what this shows is that rejected ones leave no
+// trace. Verified in fixed number, so that the sampled request draws the same on both backends.
+TEST(CudaEngine, drafts_change_no_token) {
+  const World plain{.name = "plain", .row_format = RowFormat::kF32};
+  const Outcome expected = run("glm_share", plain);
+  const std::pair<DraftKind, const char*> drafts[] = {{DraftKind::kDflash, "dflash_causal"},
+                                                      {DraftKind::kDflash2, "dflash2"},
+                                                      {DraftKind::kDspark, "dspark_gated"}};
+  uint64_t stream_seed = 11;
+  for (const auto& [kind, name] : drafts) {
+    SCOPED_TRACE(name);
+    World world = plain;
+    world.draft = {.kind = kind, .path = draft_dir(name), .max_tokens = 3};
+    world.stream_seed = stream_seed++;
+    world.memory_kib = 1024;
+    const Outcome cuda = run("glm_share", world);
+    world.backend = BackendKind::kCpu;
+    const Outcome cpu = run("glm_share", world);
+    EXPECT_EQ(cuda.tokens, cpu.tokens);
+    EXPECT_GT(cuda.state.drafts.verified, 20);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(cuda.prints[i], expected.prints[i]) << "greedy " << i;
+  }
+}
+
+TEST(CudaEngine, drafts_of_the_mtp_layer_change_no_token) {
+  const std::string checkpoint = "../draft/mtp_glm";
+  const World plain{.name = "plain"};
+  World world{.name = "mtp", .memory_kib = 512, .stream_seed = 21};
+  world.draft = {.kind = DraftKind::kMtp, .max_tokens = 2};
+  const Outcome expected = run(checkpoint, plain);
+  const Outcome actual = run(checkpoint, world);
+  EXPECT_EQ(actual.prints, expected.prints) << "its drafts are chosen: sampled output too";
+  EXPECT_GT(actual.state.drafts.verified, 20);
 }
 
 // Index keys come back from the host blocks: of a prefix that others computed, and of a request

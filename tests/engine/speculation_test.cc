@@ -109,7 +109,8 @@ void expect_same_outputs(const World& world, const Outcome& plain,
   EXPECT_GT(got.state.drafts.verified, 500) << world.name;
   EXPECT_GT(got.state.drafts.accepted, 50) << world.name;
   EXPECT_LT(got.state.drafts.accepted, got.state.drafts.verified) << world.name;
-  RecordProperty(std::string(world.name) + " verified", std::to_string(got.state.drafts.verified));
+  testing::Test::RecordProperty(std::string(world.name) + " verified",
+                                std::to_string(got.state.drafts.verified));
 }
 
 class Speculation : public testing::TestWithParam<DraftKind> {};

@@ -91,6 +91,17 @@ TEST(DraftTables, shifts_positions_but_not_padding) {
   EXPECT_EQ(out.download(), (std::vector<int32_t>{-1, 4, -1, 6, -1}));
 }
 
+TEST(DraftTables, positions_from_the_end_on_become_padding) {
+  const test::DeviceArray<int32_t> in(std::vector<int32_t>{10, 11, 12, -1}),
+      ends(std::vector<int32_t>{14, 14, 14, 14}), out(4, -9);
+  launch_shift_positions({.positions = view<const int32_t>(in.data(), 4),
+                          .offset = 2,
+                          .ends = view<const int32_t>(ends.data(), 4),
+                          .out = view(out.data(), 4)},
+                         test::stream());
+  EXPECT_EQ(out.download(), (std::vector<int32_t>{12, 13, -1, -1}));
+}
+
 // Draws of one, three and two logit rows, the last of them padding.
 TEST(DraftTables, an_anchor_follows_the_last_row_that_was_accepted) {
   const test::DeviceArray<int32_t> logit_rows(std::vector<int32_t>{4, 6, 7, 8, -1, -1}),

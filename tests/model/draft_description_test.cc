@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 
 namespace dhs {
@@ -46,6 +47,14 @@ TEST(DraftDescription, says_how_drafts_of_each_family_come_about) {
   EXPECT_EQ(dspark->page.width(), 4 * 16);
 }
 
+TEST(DraftDescription, of_the_demo_fits_the_demo) {
+  const std::string demo = DHS_SOURCE_DIR "/tests/models/demo";
+  const auto draft =
+      describe_draft({.kind = DraftKind::kDflash2, .path = demo + "/dflash2"}, demo, DType::kBf16);
+  ASSERT_TRUE(draft.ok()) << draft.status();
+  EXPECT_EQ(draft->kind, ProposalKind::kCandidates);
+}
+
 TEST(DraftDescription, an_mtp_layer_has_an_index_group_and_no_pages) {
   const auto mtp =
       describe_draft({.kind = DraftKind::kMtp}, directory_of("draft/mtp_glm"), DType::kBf16);
@@ -70,6 +79,26 @@ TEST(DraftDescription, the_target_must_be_the_one_it_was_made_for) {
   EXPECT_THAT(status.message(), AllOf(HasSubstr("num_target_layers is 6, the target's is 3"),
                                       HasSubstr("the draft taps layer 2 of a target of 3 layers"),
                                       HasSubstr("the draft taps layer 4")));
+}
+
+absl::StatusOr<std::vector<float>> temperatures_of(const std::string& json) {
+  const std::string file = testing::TempDir() + "/temperatures.json";
+  std::ofstream(file) << json;
+  return read_confidence_temperatures(file, 3);
+}
+
+TEST(ConfidenceTemperatures, are_an_array_of_positive_numbers_of_at_most_a_block) {
+  EXPECT_THAT(temperatures_of("[1.5, 2, 0.25]").value(), ElementsAre(1.5f, 2.0f, 0.25f));
+  EXPECT_THAT(temperatures_of("[2]").value(), ElementsAre(2.0f));
+  EXPECT_TRUE(read_confidence_temperatures("", 3).value().empty());
+  for (const char* wrong : {"{}", "[1, 0]", "[-1]", "[\"1\"]", "[1, 1, 1, 1]", "[1", "[1e9]"}) {
+    const auto read = temperatures_of(wrong);
+    EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_THAT(std::string(read.status().message()),
+                AllOf(HasSubstr("temperatures.json"), HasSubstr("at most 3 positive numbers")));
+  }
+  EXPECT_EQ(read_confidence_temperatures("/no/such/file", 3).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 }  // namespace

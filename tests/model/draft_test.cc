@@ -141,17 +141,23 @@ TEST_P(GoldenDraft, taps_the_layers_that_it_was_trained_on) {
             kTolerance);
 }
 
-// A step verifies drafts after the committed tokens, of which the target accepts some.
-void verify(ModelHarness& harness, HarnessSequence& sequence, int64_t num_drafts,
-            int64_t num_accepted) {
-  const auto num_committed = std::ssize(sequence.tokens);
-  for (int64_t i = 0; i < num_drafts; ++i) {
-    sequence.tokens.push_back(static_cast<TokenId>((37 * num_committed + 11 * i) % 240));
+// A step verifies drafts after the committed tokens of every sequence, of which the target accepts
+// some.
+void verify(ModelHarness& harness, const std::vector<HarnessSequence*>& sequences,
+            int64_t num_drafts, int64_t num_accepted) {
+  for (HarnessSequence* sequence : sequences) {
+    const auto num_committed = std::ssize(sequence->tokens);
+    for (int64_t i = 0; i < num_drafts; ++i) {
+      sequence->tokens.push_back(static_cast<TokenId>((37 * num_committed + 11 * i) % 240));
+    }
   }
-  harness.step({&sequence}, {1 + num_drafts});
-  sequence.num_computed -= num_drafts - num_accepted;
-  sequence.tokens.resize(num_committed + num_accepted);
-  sequence.tokens.push_back(static_cast<TokenId>((53 * num_committed) % 240));
+  harness.step(sequences, std::vector<int64_t>(sequences.size(), 1 + num_drafts));
+  for (HarnessSequence* sequence : sequences) {
+    const int64_t num_rejected = num_drafts - num_accepted;
+    sequence->num_computed -= num_rejected;
+    sequence->tokens.resize(sequence->tokens.size() - num_rejected);
+    sequence->tokens.push_back(static_cast<TokenId>((53 * std::ssize(sequence->tokens)) % 240));
+  }
 }
 
 void expect_same(const HarnessProposals& got, const HarnessProposals& want, size_t which) {
@@ -174,10 +180,9 @@ TEST_P(GoldenDraft, proposals_do_not_depend_on_how_the_tokens_came_about) {
   }
   const std::pair<int64_t, int64_t> rounds[] = {{3, 0}, {4, 2}, {3, 3}, {0, 0}, {4, 1}};
   for (const auto& [num_drafts, num_accepted] : rounds) {
-    for (HarnessSequence& sequence : sequences)
-      verify(*harness, sequence, num_drafts, num_accepted);
-    const HarnessProposals got =
-        harness->propose({&sequences[0], &sequences[1], &sequences[2]}, 0.9f, 5);
+    const std::vector<HarnessSequence*> all = {&sequences[0], &sequences[1], &sequences[2]};
+    verify(*harness, all, num_drafts, num_accepted);
+    const HarnessProposals got = harness->propose(all, 0.9f, 5);
     for (size_t s = 0; s < sequences.size(); ++s) {
       SCOPED_TRACE(s);
       auto other = load(GetParam());

@@ -158,19 +158,20 @@ HarnessProposals ModelHarness::propose(std::vector<HarnessSequence*> sequences, 
                                        uint64_t seed) {
   const DraftDescription& draft = draft_->description();
   const auto n = std::ssize(sequences);
-  std::vector<int32_t> anchors, positions, rows_before, sequence_of_block;
+  std::vector<int32_t> anchors, positions, rows_before, sequence_of_block, ends;
   std::vector<ProposalSampling> sampling(n, {.temperature = temperature, .seed = seed});
   for (HarnessSequence* sequence : sequences) {
     anchors.push_back(sequence->tokens.at(sequence->num_computed));
     positions.push_back(static_cast<int32_t>(sequence->num_computed));
     rows_before.push_back(sequence->latest_row);
+    ends.push_back(static_cast<int32_t>(sequence->memory.device_tokens()));
     sequence_of_block.push_back(static_cast<int32_t>(sequence_of_block.size()));
   }
   const int64_t rows = n * draft.num_proposals;
   const int64_t width =
       draft.kind == ProposalKind::kDense ? description().vocab_size : int64_t{draft.num_candidates};
   const test::DeviceArray<int32_t> device_anchors(anchors), device_positions(positions),
-      device_rows(rows_before), device_sequences(sequence_of_block);
+      device_rows(rows_before), device_sequences(sequence_of_block), device_ends(ends);
   const test::DeviceArray<ProposalSampling> device_sampling(sampling);
   const test::DeviceArray<int32_t> drafts(rows, -1), candidates(rows * draft.num_candidates, -1);
   const test::DeviceArray<float> confidence(rows, -1), probabilities(rows * width, -1);
@@ -178,6 +179,7 @@ HarnessProposals ModelHarness::propose(std::vector<HarnessSequence*> sequences, 
                    .anchor_positions = view<const int32_t>(device_positions.data(), n),
                    .row_before_anchor = view<const int32_t>(device_rows.data(), n),
                    .sequence_of_block = view<const int32_t>(device_sequences.data(), n),
+                   .end_positions = view<const int32_t>(device_ends.data(), n),
                    .sampling = view(device_sampling.data(), n),
                    .host_sequence_of_block = sequence_of_block,
                    .host_most_positions = positions,

@@ -63,8 +63,7 @@ class ModelHarness {
   std::vector<float> step_all_logits(HarnessSequence& sequence, int64_t num_tokens,
                                      TapObserver* taps = nullptr);
 
-  // One block for each sequence, behind its next token. An MTP layer needs the sequence to have rows
-  // in the latest step.
+  // One block for each sequence, behind its next token: all those of the latest step, in its order.
   HarnessProposals propose(std::vector<HarnessSequence*> sequences, float temperature = 0,
                            uint64_t seed = 0);
 

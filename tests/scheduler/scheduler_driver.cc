@@ -23,6 +23,7 @@ PlannedWork copy_of(const SequenceWork& work) {
           .num_draft_tokens = work.num_draft_tokens,
           .num_tokens_to_draft = work.num_tokens_to_draft,
           .masked = {work.masked_tokens.begin(), work.masked_tokens.end()},
+          .seen = {work.seen_tokens.begin(), work.seen_tokens.end()},
           .seed = work.seed,
           .memory_tokens = work.memory->max_tokens()};
 }
@@ -58,6 +59,9 @@ void SchedulerDriver::enqueue(uint64_t request, const Wanted& wanted) {
   generate.sampling.max_tokens = wanted.max_tokens;
   generate.sampling.min_tokens = wanted.min_tokens;
   generate.sampling.stop_token_ids = wanted.stop_token_ids;
+  generate.sampling.repetition_penalty = wanted.repetition_penalty;
+  generate.sampling.presence_penalty = wanted.presence_penalty;
+  generate.sampling.logit_bias = wanted.logit_bias;
   generate.sampling.ignore_eos = wanted.ignore_eos;
   generate.sampling.seed = request + 100;
   generate.deadline = wanted.deadline;

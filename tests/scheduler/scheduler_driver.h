@@ -23,6 +23,7 @@ struct PlannedWork {
   int num_draft_tokens = 0;
   int num_tokens_to_draft = 0;
   std::vector<TokenId> masked;
+  std::vector<SeenToken> seen;
   uint64_t seed = 0;
   int64_t memory_tokens = 0;  // that the work's memory covers
 };
@@ -47,6 +48,9 @@ struct Wanted {
   bool ignore_eos = false;
   absl::Time deadline = absl::InfiniteFuture();
   int32_t priority = 0;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  std::vector<LogitBias> logit_bias;
   uint64_t text = 0;  // whose prompt it begins with; 0: its own
 };
 

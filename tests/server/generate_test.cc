@@ -180,6 +180,25 @@ TEST_F(GenerateTest, stops_at_a_stop_string_across_token_borders) {
   EXPECT_FALSE(engine_.is_running(id));
 }
 
+// Accepted drafts come together: what is behind the stop string is as if it had not been drawn.
+TEST_F(GenerateTest, drops_what_came_with_the_stop_string_in_one_step) {
+  start();
+  wire::GenerateRequest request = text_request("x");
+  request.mutable_sampling()->add_stop("END");
+  for (const size_t step : {1, 3, 9}) {
+    engine_.on_submit([step](FakeEngine& engine, RequestId id) {
+      const std::string text = "abENDcd..";
+      for (size_t at = 0; at < text.size(); at += step) engine.emit(id, text.substr(at, step));
+      engine.finish(id, FinishReason::kStop);
+    });
+    const Outcome outcome = generate(request);
+    EXPECT_EQ(outcome.text + "|" + outcome.tokens, "ab|ab");
+    ASSERT_TRUE(outcome.finished);
+    EXPECT_EQ(outcome.finished->stop_string(), "END");
+    EXPECT_EQ(outcome.finished->usage().completion_tokens(), 2u);
+  }
+}
+
 TEST_F(GenerateTest, includes_the_stop_string_when_asked) {
   start();
   wire::GenerateRequest request = text_request("x");

@@ -122,5 +122,14 @@ TEST_F(OutputAssemblerTest, gives_the_same_output_however_the_tokens_are_cut_int
   }
 }
 
+TEST_F(OutputAssemblerTest, counts_no_token_behind_the_one_that_completes_a_stop_string) {
+  OutputAssembler assembler = make({"END"});
+  assembler.push(tokens_of("ab"));
+  EXPECT_EQ(assembler.num_tokens(), 2);
+  assembler.push(tokens_of("ENDcd"));
+  assembler.push(tokens_of("ef"));
+  EXPECT_EQ(assembler.num_tokens(), 5);
+}
+
 }  // namespace
 }  // namespace dhs

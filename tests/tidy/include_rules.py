@@ -9,9 +9,10 @@ MODULES = ['base', 'tensor', 'config', 'device', 'kernels', 'tokenizer', 'trace'
 # Public headers that are not named after their module.
 PUBLIC_HEADER_OWNERS = {'sync': 'base', 'histogram': 'base', 'stream': 'device',
                         'communicator': 'device', 'upload': 'device', 'kv_geometry': 'kv',
-                        'kv_usage': 'kv', 'request': 'scheduler', 'step': 'scheduler',
-                        'step_cost': 'scheduler', 'figures': 'engine', 'capacity_plan': 'engine',
-                        'client': 'server', 'config_reloader': 'server', 'monitor': 'server',
+                        'kv_usage': 'kv', 'sequence_memory': 'kv', 'request': 'scheduler',
+                        'step': 'scheduler', 'step_cost': 'scheduler', 'figures': 'engine',
+                        'capacity_plan': 'engine', 'client': 'server',
+                        'config_reloader': 'server', 'monitor': 'server',
                         'query_rows': 'store', 'row_cache_arrays': 'kernels',
                         'trace_file': 'trace', 'draft': 'model', 'draft_counts': 'scheduler',
                         'draft_description': 'model', 'sim_config': 'config',

@@ -32,7 +32,7 @@ struct DecodeWindow {
   int64_t rows_fetched = 0;  // of them, from the host
   int64_t fetched_bytes = 0;
   int64_t draft_cap = 0;  // at the end
-  int64_t running = 0;  // requests at the begin; fewer than asked for: the memory does not hold all
+  int64_t running = 0;    // requests at the begin; fewer than asked for: some wait for memory
   std::vector<std::vector<TokenId>> outputs;  // of every request, from its first token on
 };
 

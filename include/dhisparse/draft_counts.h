@@ -1,6 +1,7 @@
 // What became of drafts, since start. Plain data: what the scheduler counts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

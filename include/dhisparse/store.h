@@ -101,7 +101,7 @@ class KvStore {
   ChunkedItems draft_pages() const { return draft_pages_; }
   TensorView<const int32_t, 2> page_table() const { return rows_.page_table; }  // of the step
 
-  // selection: [num_rows, top_k] positions, -1 padded. Whoever watches is shown it first.
+  // [num_rows, top_k] positions, -1 padded. Whoever watches sees that of begin_step's rows first.
   using Watcher = std::function<void(int group, TensorView<const int32_t, 2> selection)>;
   void watch_selections(Watcher watcher) { watcher_ = std::move(watcher); }
   void select(int group, TensorView<const int32_t, 2> selection);
@@ -152,6 +152,7 @@ class KvStore {
   void release_rows(const ChunkMove& move);
   void restore(std::span<const BlockRestore> restores, bool is_draft);
   bool has_draft_pages() const { return geometry_.draft_page_bytes > 0; }
+  void take_rows(const QueryRows& rows);
   void claim_new_rows(int group);
   void resolve(int group, const RowTile& tile, bool is_repeat);
   void gather(int group, int64_t first_byte, Stream stream);
@@ -187,6 +188,7 @@ class KvStore {
   TensorView<int32_t, 1> num_orders_, retired_blocks_;
   TensorView<const int32_t, 2> selection_;
   Watcher watcher_;
+  bool is_continued_ = false;  // the step's rows are not those that it began with
   int selected_group_ = -1;
   bool is_fused_ = false;         // retrieval of this step
   ResolveCounters learned_;       // all groups, as of the latest report learned from

@@ -50,10 +50,16 @@ void KvStore::begin_step(const QueryRows& rows) {
   const int64_t sequence_bytes = layout_.max_sequences * static_cast<int64_t>(sizeof(int64_t));
   device_.fill(selected_of_sequence_.data, std::byte{0}, sequence_bytes, stream_);
   device_.fill(missed_of_sequence_.data, std::byte{0}, sequence_bytes, stream_);
-  continue_step(rows);
+  take_rows(rows);
+  is_continued_ = false;
 }
 
 void KvStore::continue_step(const QueryRows& rows) {
+  take_rows(rows);
+  is_continued_ = true;
+}
+
+void KvStore::take_rows(const QueryRows& rows) {
   DHS_CHECK(rows.num_rows() <= layout_.max_query_rows, rows.num_rows(), " query rows, limit ",
             layout_.max_query_rows);
   DHS_CHECK(rows.num_sequences() <= layout_.max_sequences, rows.num_sequences(),
@@ -178,7 +184,7 @@ void KvStore::gather(int group, int64_t first_byte, Stream stream) {
 }
 
 void KvStore::select(int group, TensorView<const int32_t, 2> selection) {
-  if (watcher_) watcher_(group, selection);
+  if (watcher_ && !is_continued_) watcher_(group, selection);
   selection_ = selection;
   selected_group_ = group;
   cut_tiles(rows_, geometry_.top_k, live_rows_[group], tiles_);

@@ -42,7 +42,7 @@ EngineConfig config_of(const std::string& checkpoint, const World& world) {
   return config;
 }
 
-// Contexts of up to twice the top-k of 64; one request samples.
+// Contexts of up to twice the top-k of 64; one request samples, one has biases, one penalties.
 std::vector<GenerateRequest> requests(int64_t vocab_size) {
   const std::vector<int64_t> lengths = {130, 20, 64, 97};
   std::vector<GenerateRequest> all;
@@ -56,6 +56,11 @@ std::vector<GenerateRequest> requests(int64_t vocab_size) {
     request.sampling.logprobs = true;
     request.sampling.temperature = i == 3 ? 0.8f : 0.0f;
     request.sampling.seed = 7 + i;
+    if (i == 1) request.sampling.logit_bias = {{9, -3}, {5, 2.5f}};
+    if (i == 2) {
+      request.sampling.repetition_penalty = 1.3f;
+      request.sampling.frequency_penalty = 0.5f;
+    }
     all.push_back(std::move(request));
   }
   return all;

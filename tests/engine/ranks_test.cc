@@ -22,6 +22,7 @@ struct World {
   ParallelMode mode = ParallelMode::kTensor;
   int64_t memory_kib = 24 << 10;
   int max_batched_tokens = 128;
+  DraftConfig draft = {};
 };
 
 constexpr int64_t kTightKib = 1600;  // little more than the longest request needs alone
@@ -34,6 +35,7 @@ EngineConfig config_of(const World& world) {
   config.host.pool_bytes = int64_t{32} << 20;
   config.scheduler.max_running = 4;
   config.scheduler.max_batched_tokens = world.max_batched_tokens;
+  config.draft = world.draft;
   return config;
 }
 
@@ -101,6 +103,18 @@ class Ranks : public testing::TestWithParam<std::tuple<ParallelMode, int>> {
     return {.num_ranks = std::get<1>(GetParam()), .mode = std::get<0>(GetParam())};
   }
 };
+
+// Each rank computes the whole of a block draft, of the requests that it works on.
+TEST_P(Ranks, verify_drafts_without_changing_a_bit) {
+  const std::string path = DHS_SOURCE_DIR "/tests/models/demo/dflash2";
+  World drafting = world();
+  drafting.draft = {.kind = DraftKind::kDflash2, .path = path, .max_tokens = 4};
+  drafting.memory_kib = 2 * kTightKib;
+  const Outcome plain = run(world());
+  const Outcome drafted = run(drafting);
+  EXPECT_EQ(drafted.prints, plain.prints);
+  EXPECT_GT(drafted.state.drafts.verified, 40);
+}
 
 TEST_P(Ranks, draw_the_tokens_that_one_rank_draws_whatever_is_resident) {
   ASSERT_EQ(one_rank().outputs.size(), 5u);

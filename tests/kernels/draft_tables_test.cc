@@ -45,7 +45,7 @@ TEST(DraftTables, draws_use_the_stream_of_drafts_and_their_own_position) {
   const auto positions = some_positions();
   const test::DeviceArray<int32_t> device_positions(positions);
   const test::DeviceArray<ProposalSampling> sampling(some_sampling());
-  const test::DeviceArray<RowSampling> rows(std::vector<RowSampling>(kBlocks));
+  const test::DeviceArray<RowSampling> rows(std::vector<RowSampling>(kBlocks, RowSampling{}));
   const test::DeviceArray<float> temperatures(kBlocks, -1.0f);
   launch_place_draws({.anchor_positions = view<const int32_t>(device_positions.data(), kBlocks),
                       .sampling = view<const ProposalSampling>(sampling.data(), kBlocks),

@@ -33,7 +33,7 @@ struct Plan {
   std::vector<DraftVariant> variants;
   std::vector<Phase> phases;
   int64_t prompt_tokens = 1536;
-  int64_t device_bytes = int64_t{64} << 20;
+  int64_t device_bytes = int64_t{76} << 20;
   int rounds = 3;
   double settle_s = 4;  // that an adaptive length decodes unmeasured, where a phase begins
 };
@@ -45,7 +45,7 @@ Plan full_plan(const std::string& drafts_dir) {
     const std::vector<DraftVariant> more = variants_of(draft, drafts_dir, 2);
     plan.variants.insert(plan.variants.end(), more.begin(), more.end());
   }
-  plan.phases = {{1, 0, 512}, {4, 0, 256}, {16, 0, 96}, {4, 1, 256}};
+  plan.phases = {{4, 0, 256}, {16, 0, 96}, {1, 0, 512}, {4, 1, 256}};
   return plan;
 }
 
@@ -134,14 +134,26 @@ class Bench {
     }
   }
 
-  void run() {
+  // Writes what there is after every phase.
+  void run(const std::string& path) {
     load_averages_.push_back(load_average());
     for (const Phase& phase : plan_.phases) {
       for (size_t i = 0; i < engines_.size(); ++i) settle(i, phase);
       for (int round = 0; round < plan_.rounds; ++round) run_round(phase, round);
       load_averages_.push_back(load_average());
+      write(path);
     }
     for (const auto& engine : engines_) engine->drain(absl::ZeroDuration());
+  }
+
+  bool all_equal() const { return greedy_.all_equal(); }
+
+ private:
+  void write(const std::string& path) const {
+    std::FILE* file = std::fopen(path.c_str(), "w");
+    if (file == nullptr) die(absl::NotFoundError(path + " cannot be written"));
+    std::fputs(json().c_str(), file);
+    std::fclose(file);
   }
 
   std::string json() const {
@@ -157,9 +169,6 @@ class Bench {
         absl::StrJoin(runs_, ",\n"));
   }
 
-  bool all_equal() const { return greedy_.all_equal(); }
-
- private:
   // An adaptive length comes to where it stays.
   void settle(size_t engine, const Phase& phase) {
     const bool is_adaptive = plan_.variants[engine].is_adaptive();
@@ -212,12 +221,7 @@ class Bench {
 
 int run(const std::string& model_dir, Plan plan, const std::string& folder) {
   Bench bench(model_dir, std::move(plan));
-  bench.run();
-  const std::string path = folder + "/speculation.json";
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) die(absl::NotFoundError(path + " cannot be written"));
-  std::fputs(bench.json().c_str(), file);
-  std::fclose(file);
+  bench.run(folder + "/speculation.json");
   return bench.all_equal() ? 0 : 1;
 }
 

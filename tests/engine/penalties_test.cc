@@ -22,6 +22,7 @@ EngineConfig config_of(DraftKind kind = DraftKind::kNone, int max_drafts = 0) {
   config.limits.max_logprobs = kVocab;
   config.scheduler.max_running = 4;
   config.draft.kind = kind;
+  if (kind == DraftKind::kDflash2) config.draft.path = config.model.path + "/dflash2";
   config.draft.max_tokens = max_drafts;
   return config;
 }
@@ -289,6 +290,17 @@ TEST(Penalties, with_drafts_give_the_bits_of_plain_decoding) {
       EXPECT_LT(drafted.state.drafts.accepted, drafted.state.drafts.verified) << max_drafts;
     }
   }
+}
+
+TEST(Penalties, with_drafts_of_a_model_give_the_bits_of_plain_decoding_when_greedy) {
+  std::vector<GenerateRequest> requests = penalised_requests(0);
+  add_stop_tokens(requests);
+  const Ended plain = run(config_of(), requests);
+  ASSERT_EQ(plain.outputs.size(), requests.size());
+  const Ended drafted = run(config_of(DraftKind::kDflash2, 5), requests);
+  EXPECT_EQ(drafted.outputs, plain.outputs);
+  EXPECT_GT(drafted.state.drafts.accepted, 5);
+  EXPECT_LT(drafted.state.drafts.accepted, drafted.state.drafts.verified);
 }
 
 }  // namespace

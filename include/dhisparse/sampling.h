@@ -35,8 +35,11 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;     // [-2, 2]
   std::vector<LogitBias> logit_bias;  // at most kMaxLogitBiases, each token once, [-100, 100]
   std::optional<uint64_t> seed;       // absent: the engine draws one
-  int32_t max_tokens = 0;             // >= 1 once validated
-  int32_t min_tokens = 0;             // EOS and stop tokens cannot be drawn before
+  // Its tokens are those that plain decoding draws with the seed, bit for bit, whatever is drafted:
+  // drafts are then chosen, not drawn, and fewer of them are accepted.
+  bool is_repeatable = false;
+  int32_t max_tokens = 0;  // >= 1 once validated
+  int32_t min_tokens = 0;  // EOS and stop tokens cannot be drawn before
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool logprobs = false;         // report the drawn token's

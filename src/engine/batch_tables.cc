@@ -177,7 +177,8 @@ void BatchTables::add_draw(const SequenceWork& work, const DrawnFrom& drawn_from
   most_positions_.push_back(position + work.num_draft_tokens);
   sequence_of_draw_.push_back(work.memory->index());
   end_of_draw_.push_back(static_cast<int32_t>(work.memory->device_tokens()));
-  proposal_sampling_.push_back({.temperature = work.sampling->temperature, .seed = work.seed});
+  const float draft_temperature = work.sampling->is_repeatable ? 0 : work.sampling->temperature;
+  proposal_sampling_.push_back({.temperature = draft_temperature, .seed = work.seed});
   drafts_before_.clear();
   for (int64_t i = 0; i < num_rows; ++i) add_logit_row(work, drawn_from, i);
 }

@@ -41,7 +41,9 @@ void Proposer::lay_out(ArenaCarver& carver, Proposals& proposals) const {
 
 BatchTables::DrawnFrom Proposer::drawn_from(const SequenceWork& work) const {
   const DraftDescription& draft = draft_->description();
-  if (draft.kind == ProposalKind::kChosen || work.sampling->temperature <= 0) return {};
+  const SamplingParams& sampling = *work.sampling;
+  if (draft.kind == ProposalKind::kChosen || sampling.temperature <= 0) return {};
+  if (sampling.is_repeatable) return {};
   const Kept& kept = kept_[work.memory->index()];
   DHS_CHECK(kept.request == work.request, "request ", work.request.value,
             " verifies drafts that were not proposed to it");

@@ -71,6 +71,7 @@ absl::StatusOr<SamplingParams> to_sampling(const wire::GenerateRequest& request,
   to.frequency_penalty = from.frequency_penalty();
   DHS_ASSIGN_OR_RETURN(to.logit_bias, to_biases(from, rules.model));
   if (from.has_seed()) to.seed = from.seed();
+  to.is_repeatable = from.has_seed();
   // Unset means the rest of the context; how much that is depends on the prompt, which comes later.
   to.max_tokens = from.has_max_tokens() ? static_cast<int32_t>(from.max_tokens())
                                         : std::numeric_limits<int32_t>::max();

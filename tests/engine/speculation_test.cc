@@ -74,6 +74,7 @@ std::vector<GenerateRequest> held_out_requests(float temperature) {
     request.sampling.top_p = 0.9f;
     request.sampling.seed = 900 + i;
     request.sampling.logprobs = true;
+    request.sampling.is_repeatable = true;
     if (i % 4 == 1) request.sampling.stop_token_ids = {ids[static_cast<size_t>(i)], 266, 300};
     all.push_back(std::move(request));
   }
@@ -148,6 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Speculation,
                            }
                          });
 
+// Chosen because they always are, or because the request is to be repeatable.
 TEST(Speculation, sampled_output_has_the_bits_of_plain_decoding_where_drafts_are_chosen) {
   const std::vector<GenerateRequest> requests = held_out_requests(0.8f);
   const Outcome plain = run({.name = "plain"}, requests);
@@ -155,6 +157,10 @@ TEST(Speculation, sampled_output_has_the_bits_of_plain_decoding_where_drafts_are
                       requests);
   expect_same_outputs({.name = "mtp, sampled", .kind = DraftKind::kMtp, .max_tokens = 4}, plain,
                       requests);
+  expect_same_outputs({.name = "dflash2, sampled, adaptive", .kind = DraftKind::kDflash2}, plain,
+                      requests);
+  expect_same_outputs({.name = "dspark, sampled", .kind = DraftKind::kDspark, .max_tokens = 5},
+                      plain, requests);
 }
 
 }  // namespace

@@ -69,7 +69,8 @@ TEST_P(GoldenDraft, proposes_what_the_vectors_say) {
   const std::vector<int32_t> anchors = golden.ints("anchors");
   const std::vector<int32_t> tokens = golden.ints("tokens");
   const auto num_anchors = std::ssize(anchors);
-  for (int64_t chunk : {1000, 5, 13}) {
+  for (int64_t chunk : {13, 1000, 5}) {
+    if (test::kOnCuda && chunk != 13) continue;  // emulated kernels take their time
     SCOPED_TRACE(chunk);
     auto harness = load(GetParam());
     ASSERT_NE(harness, nullptr);
@@ -178,7 +179,8 @@ TEST_P(GoldenDraft, proposals_do_not_depend_on_how_the_tokens_came_about) {
     sequences.push_back(harness->start({ids.begin(), ids.begin() + length}, 100));
     compute_until(*harness, sequences.back(), length - 1, 16);
   }
-  const std::pair<int64_t, int64_t> rounds[] = {{3, 0}, {4, 2}, {3, 3}, {0, 0}, {4, 1}};
+  std::vector<std::pair<int64_t, int64_t>> rounds = {{4, 2}, {3, 0}, {3, 3}, {0, 0}, {4, 1}};
+  if (test::kOnCuda) rounds.resize(1);
   for (const auto& [num_drafts, num_accepted] : rounds) {
     const std::vector<HarnessSequence*> all = {&sequences[0], &sequences[1], &sequences[2]};
     verify(*harness, all, num_drafts, num_accepted);

@@ -49,6 +49,7 @@ TEST_F(GenerateTest, passes_a_request_to_the_engine_as_it_was_asked) {
   EXPECT_EQ(got.sampling.logit_bias[0].token, 66);
   EXPECT_EQ(got.sampling.logit_bias[0].bias, -100.0f);
   EXPECT_EQ(got.sampling.seed, 0xffffffffffffffffull);
+  EXPECT_TRUE(got.sampling.is_repeatable);
   EXPECT_EQ(got.sampling.max_tokens, 9);
   EXPECT_EQ(got.sampling.min_tokens, 2);
   EXPECT_THAT(got.sampling.stop_token_ids, ElementsAre(65));
@@ -74,6 +75,7 @@ TEST_F(GenerateTest, takes_unset_scalars_as_the_contract_says) {
   EXPECT_EQ(got.sampling.frequency_penalty, 0.0f);
   EXPECT_TRUE(got.sampling.logit_bias.empty());
   EXPECT_FALSE(got.sampling.seed);
+  EXPECT_FALSE(got.sampling.is_repeatable);
   EXPECT_EQ(got.sampling.max_tokens, 98);  // the rest of a context of 100
   EXPECT_EQ(got.sampling.min_tokens, 0);
   EXPECT_FALSE(got.sampling.logprobs);

@@ -51,7 +51,8 @@ GenerateRequest make_request(const std::vector<TokenId>& prompt, const DecodeLoa
   GenerateRequest request;
   request.prompt = prompt;
   request.sampling.temperature = load.temperature;
-  request.sampling.seed = seed;
+  // With a seed its drafts would be chosen, not drawn: fewer are accepted.
+  if (load.temperature == 0) request.sampling.seed = seed;
   request.sampling.max_tokens = static_cast<int32_t>(
       std::min(load.warm_tokens + kMostAhead * load.tokens_each, longest - std::ssize(prompt)));
   request.sampling.ignore_eos = true;

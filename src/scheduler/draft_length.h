@@ -42,7 +42,7 @@ class DraftLength {
   int evaluate(std::span<const double> outputs);
   void set_cap(int cap);
 
-  static constexpr double kWorth = 1.05;
+  static constexpr double kWorth = 1.03;
   static constexpr int kEvaluations = 3;
 
  private:

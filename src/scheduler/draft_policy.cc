@@ -1,6 +1,7 @@
 #include "scheduler/draft_policy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace dhs {
@@ -13,6 +14,12 @@ constexpr double kPooledWeight = 4;
 constexpr double kUnknownWeight = 1;
 constexpr double kNewest = 0.2;      // weight of a request's newest misses
 constexpr double kRateMemory = 0.9;  // what a step leaves of those before it
+// Of a meter: what a step leaves, from how many on it counts, and how far off the number of
+// requests may be.
+constexpr double kMeterMemory = 0.95;
+constexpr int kFewestMetered = 3;
+constexpr double kOtherLoad = 0.25;
+constexpr double kOutlier = 3;  // times the average; longer steps are cut to that
 
 }  // namespace
 
@@ -45,9 +52,22 @@ std::vector<double> DraftPolicy::acceptance_of(const RequestDrafts& drafts, int6
 void DraftPolicy::begin_step() {
   num_to_ask_ = is_adaptive_ ? cap() : highest_;
   is_probe_ = false;
-  if (!is_adaptive_ || highest_ == 0 || --steps_to_probe_ > 0) return;
+  if (!is_adaptive_ || highest_ == 0) return;
+  if (burst_left_ > 0) {
+    --burst_left_;
+    num_to_ask_ = burst_ask_;
+    return;
+  }
+  if (--steps_to_probe_ > 0) return;
   steps_to_probe_ = cost_.is_known() ? kProbePeriod : kFirstPeriod;
-  is_probe_ = cap() == 0 || ++num_probes_ % 2 == 0;
+  ++num_probes_;
+  const bool begins_burst = cost_.is_known() && num_probes_ % (cap() == 0 ? 4 : 2) == 1;
+  if (begins_burst) {
+    burst_left_ = kBurst - 1;
+    burst_ask_ = num_to_ask_ = cap() == 0 ? highest_ : 0;
+    return;
+  }
+  is_probe_ = cap() == 0 || num_probes_ % 2 == 0;
   num_to_ask_ = is_probe_ ? std::min(cap() + 1, highest_) : 0;
 }
 
@@ -81,11 +101,47 @@ int DraftPolicy::best_cap(std::span<const RequestDrafts* const> requests,
     fetches += request.fetch_s / static_cast<double>(requests.size());
   }
   load.base_s = std::max(0.0, load.base_s - cost_.num_rows() * (cost_.row_s() + fetches));
+  const std::vector<double> requests_running = load.running;
   std::vector<double> outputs;
   for (int candidate = 0; candidate <= highest_; ++candidate) {
     outputs.push_back(output_under(load, candidate));
   }
+  correct(outputs, requests_running);
   return length_.evaluate(outputs);
+}
+
+// ---- What was measured --------------------------------------------------------------------------
+
+void DraftPolicy::Meter::add(double tokens, double seconds, double requests) {
+  if (std::abs(requests - requests_) > kOtherLoad * requests_) *this = {};
+  if (num_steps_ >= kFewestMetered) seconds = std::min(seconds, kOutlier * tokens / rate());
+  tokens_ = kMeterMemory * tokens_ + tokens;
+  seconds_ = kMeterMemory * seconds_ + seconds;
+  requests_ = num_steps_ == 0 ? requests : requests_ + (1 - kMeterMemory) * (requests - requests_);
+  ++num_steps_;
+}
+
+bool DraftPolicy::Meter::is_known(double requests) const {
+  return num_steps_ >= kFewestMetered && seconds_ > 0 &&
+         std::abs(requests - requests_) <= kOtherLoad * requests_;
+}
+
+void DraftPolicy::measure(double tokens, double seconds, bool is_proposing,
+                          const RowCost::Step& step) {
+  num_requests_ = std::exchange(step_requests_, 0);
+  if (step.prompt_tokens > 0) return;
+  const bool verifies = static_cast<double>(step.num_rows) > num_requests_;
+  if (!is_proposing && !verifies) plain_.add(tokens, seconds, num_requests_);
+  if (is_proposing && (verifies || cap() > 0)) drafting_.add(tokens, seconds, num_requests_);
+}
+
+void DraftPolicy::correct(std::vector<double>& outputs, const std::vector<double>& running) const {
+  const int drafting = cap() > 0 ? cap() : highest_;
+  if (!plain_.is_known(num_requests_) || !drafting_.is_known(num_requests_)) return;
+  if (outputs[drafting] <= 0) return;
+  const double factor = drafting_.rate() * running[drafting] / outputs[drafting];
+  for (size_t i = 1; i < outputs.size(); ++i) outputs[i] *= factor;
+  outputs[0] = plain_.rate() * running[0];
 }
 
 // ---- Results ------------------------------------------------------------------------------------
@@ -93,6 +149,7 @@ int DraftPolicy::best_cap(std::span<const RequestDrafts* const> requests,
 void DraftPolicy::observe(RequestDrafts& drafts, const Decoded& decoded) {
   const int64_t num_rows = 1 + decoded.num_verified;
   step_.num_rows += num_rows;
+  ++step_requests_;
   step_.fetch_s += static_cast<double>(num_rows) * fetch_s(drafts);
   step_tokens_ += 1 + decoded.num_accepted;
   const double missed = static_cast<double>(decoded.rows_fetched) / static_cast<double>(num_rows);
@@ -110,9 +167,13 @@ void DraftPolicy::end_step(int64_t prompt_tokens, bool is_proposing, absl::Durat
   RowCost::Step step = std::exchange(step_, {});
   const auto tokens = static_cast<double>(std::exchange(step_tokens_, 0));
   const double seconds = absl::ToDoubleSeconds(elapsed);
-  if (!is_adaptive_ || step.num_rows == 0 || seconds <= 0) return;
+  if (!is_adaptive_ || step.num_rows == 0 || seconds <= 0) {
+    step_requests_ = 0;
+    return;
+  }
   step.prompt_tokens = prompt_tokens;
   step.is_proposing = is_proposing;
+  measure(tokens, seconds, is_proposing, step);
   cost_.observe(step, elapsed);
   tokens_ = kRateMemory * tokens_ + tokens;
   seconds_ = kRateMemory * seconds_ + seconds;

@@ -10,6 +10,11 @@
 // so many; these are all verified. And a request that verified nothing kMostSkips times in a row
 // verifies one draft.
 //
+// Whether to draft at all is decided by what was measured, not by what costs promise: once costs
+// are known, every other probe that asks for none goes on for kBurst steps, and at a cap of 0 one
+// in four probes drafts in full for as many. The output of these steps is compared with that of the
+// others, as long as about as many requests decode.
+//
 // Acceptance: from the drafts' own confidence, calibrated on what became of earlier drafts; without
 // it from the request's history by position, which begins with that of all requests. Unknown: 1.
 #pragma once
@@ -73,8 +78,26 @@ class DraftPolicy {
   static constexpr int kFirstPeriod = 8;
   static constexpr int kProbePeriod = 64;
   static constexpr int kMostSkips = 16;
+  static constexpr int kBurst = 4;
 
  private:
+  // Output of one kind of steps, of late.
+  class Meter {
+   public:
+    void add(double tokens, double seconds, double requests);
+    bool is_known(double requests) const;
+    double rate() const { return tokens_ / seconds_; }
+
+   private:
+    double tokens_ = 0;
+    double seconds_ = 0;
+    double requests_ = 0;
+    int num_steps_ = 0;
+  };
+
+  void measure(double tokens, double seconds, bool is_proposing, const RowCost::Step& step);
+  // Puts what was measured in the place of what was reckoned. outputs, running: by cap.
+  void correct(std::vector<double>& outputs, const std::vector<double>& running) const;
   std::vector<double> acceptance_of(const RequestDrafts& drafts, int64_t count) const;
   double expected_acceptance(const RequestDrafts& drafts, int64_t position) const;
   double fetch_s(const RequestDrafts& drafts) const {
@@ -97,6 +120,11 @@ class DraftPolicy {
   double seconds_ = 0;
   RowCost::Step step_;  // the results so far
   int64_t step_tokens_ = 0;
+  double step_requests_ = 0;
+  double num_requests_ = 0;  // of the latest step that decoded
+  Meter plain_, drafting_;
+  int burst_left_ = 0;  // steps
+  int burst_ask_ = 0;
   absl::Duration since_evaluation_;
 };
 

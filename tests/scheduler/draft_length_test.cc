@@ -130,7 +130,7 @@ TEST(DraftLength, changes_when_another_cap_was_better_three_times_in_a_row) {
   const std::vector<double> better = {100, 90, 94};
   EXPECT_EQ(length.evaluate(better), 2);
   EXPECT_EQ(length.evaluate(better), 2);
-  EXPECT_EQ(length.evaluate(std::vector<double>{98, 90, 94}), 2) << "not by 5 %: counted anew";
+  EXPECT_EQ(length.evaluate(std::vector<double>{96, 90, 94}), 2) << "not by 3 %: counted anew";
   EXPECT_EQ(length.evaluate(better), 2);
   EXPECT_EQ(length.evaluate(better), 2);
   EXPECT_EQ(length.evaluate(better), 0);

@@ -123,20 +123,21 @@ TEST(Drafts, are_given_up_where_none_is_accepted_and_nothing_is_asked_for_any_mo
   driver.set_proposals({60, 61, 62});
   driver.set_elapsed(taken);
   for (uint64_t request : {1, 2}) {
-    driver.enqueue(request, {.prompt_tokens = 5, .max_tokens = 900});
+    driver.enqueue(request, {.prompt_tokens = 5, .max_tokens = 1200});
   }
   EXPECT_EQ(driver.scheduler().draft_cap(), 3);
   for (int i = 0; i < 700; ++i) driver.step();
   EXPECT_EQ(driver.scheduler().draft_cap(), 0);
   int num_asked = 0;
   int num_verified = 0;
-  for (int i = 0; i < 128; ++i) {
+  for (int i = 0; i < 256; ++i) {
     const StepRecord step = driver.step();
     num_asked += step.work.at(0).num_tokens_to_draft;
     num_verified += step.work.at(0).num_draft_tokens;
   }
-  EXPECT_EQ(num_asked, 2) << "one of 64 steps is a probe";
-  EXPECT_EQ(num_verified, 2);
+  EXPECT_EQ(num_asked, 3 * 1 + 4 * 3) << "one of 64 steps is a probe, one of four a burst in full";
+  EXPECT_GE(num_verified, 3);
+  EXPECT_LE(num_verified, num_asked);
 }
 
 TEST(Drafts, are_all_verified_where_all_are_accepted) {

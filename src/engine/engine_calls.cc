@@ -178,6 +178,7 @@ absl::Status EngineLoop::reconfigure(const ResidencyConfig& residency,
     SchedulerConfig& wanted = wanted_->scheduler;
     wanted.num_draft_tokens = config_.scheduler.num_draft_tokens;
     wanted.is_draft_length_adaptive = config_.scheduler.is_draft_length_adaptive;
+    wanted.num_lookahead_tokens = config_.scheduler.num_lookahead_tokens;
     wanted.ngram_min = config_.scheduler.ngram_min;
     wanted.ngram_max = config_.scheduler.ngram_max;
   }

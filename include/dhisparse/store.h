@@ -13,7 +13,7 @@
 //   select                resolve what the query rows chose, fetch what is missing; cuts them into
 //                         tiles whose worst case fits in the row cache (usually one)
 //   then for every layer  append_rows(layer); for every tile selected(layer, tile) and attention
-// and, where a draft has pages, append_draft_kv of the step's tokens.
+// and, where a draft has pages, append_draft_kv of the step's tokens. Nothing need be selected.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -101,7 +101,7 @@ class KvStore {
   ChunkedItems draft_pages() const { return draft_pages_; }
   TensorView<const int32_t, 2> page_table() const { return rows_.page_table; }  // of the step
 
-  // [num_rows, top_k] positions, -1 padded. Whoever watches sees that of begin_step's rows first.
+  // [num_rows, top_k] positions, -1 padded. Whoever watches sees those of begin_step's rows.
   using Watcher = std::function<void(int group, TensorView<const int32_t, 2> selection)>;
   void watch_selections(Watcher watcher) { watcher_ = std::move(watcher); }
   void select(int group, TensorView<const int32_t, 2> selection);

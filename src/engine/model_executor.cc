@@ -63,7 +63,10 @@ absl::StatusOr<std::unique_ptr<SelectionRecorder>> open_recorder(Device& device,
   if (rank > 0 && config.parallel.mode == ParallelMode::kTensor) return nullptr;
   std::string path = config.residency.trace;
   if (rank > 0) absl::StrAppend(&path, ".", rank);
-  return SelectionRecorder::create(device, plan.geometry,
+  // A draft's own groups select for other rows than the step's.
+  const auto num_groups =
+      std::ssize(plan.geometry.groups) - std::ssize(plan.draft.layers_per_group);
+  return SelectionRecorder::create(device, {static_cast<int32_t>(num_groups), plan.geometry.top_k},
                                    {.path = std::move(path),
                                     .max_bytes = config.residency.trace_limit_bytes,
                                     .max_rows = config.scheduler.max_running});

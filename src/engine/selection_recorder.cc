@@ -4,9 +4,9 @@
 
 namespace dhs {
 
-absl::StatusOr<std::unique_ptr<SelectionRecorder>> SelectionRecorder::create(
-    Device& device, const KvGeometry& geometry, Options options) {
-  const TraceShape shape = {static_cast<int32_t>(geometry.groups.size()), geometry.top_k};
+absl::StatusOr<std::unique_ptr<SelectionRecorder>> SelectionRecorder::create(Device& device,
+                                                                             TraceShape shape,
+                                                                             Options options) {
   absl::StatusOr<TraceWriter> writer = TraceWriter::create(options.path, shape);
   if (!writer.ok()) {
     return absl::Status(writer.status().code(),

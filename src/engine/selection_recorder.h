@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "dhisparse/device.h"
-#include "dhisparse/kv_geometry.h"
 #include "dhisparse/step.h"
 #include "dhisparse/trace_file.h"
 
@@ -22,8 +21,7 @@ class SelectionRecorder {
     int64_t max_rows = 0;  // that can decode in a step
   };
   // Reserves host memory for the selections of a step; `device` must outlive the recorder.
-  static absl::StatusOr<std::unique_ptr<SelectionRecorder>> create(Device& device,
-                                                                   const KvGeometry& geometry,
+  static absl::StatusOr<std::unique_ptr<SelectionRecorder>> create(Device& device, TraceShape shape,
                                                                    Options options);
   ~SelectionRecorder();
 

@@ -45,8 +45,8 @@ TensorView<float, 3> as_one_head(const TensorView<float, 2>& x) {
   return {x.data, {x.sizes[0], 1, x.sizes[1]}, {x.strides[0], 0, 1}};
 }
 
-// x -> query latent, KV latent, rope key (and index key): projections, norms and rotations.
-void project(const AttentionContext& context, const PackedLayer& weights, int layer) {
+// x -> query latent before its norm, KV latent, rope key (and index key before its norm).
+void project_down(const AttentionContext& context, const PackedLayer& weights, int layer) {
   const TargetConfig& config = context.config;
   Workspace& ws = context.ws;
   const int64_t n = context.rows.num_rows();
@@ -55,16 +55,23 @@ void project(const AttentionContext& context, const PackedLayer& weights, int la
   const int64_t width = columns.index_key + (weights.has_indexer ? config.index_dim : 0);
   launch_gemm({weights.down.get(), first_rows(ws.normed, n), slice(ws.down, n, 0, width)},
               context.stream());
-
-  const auto query = slice(ws.down, n, 0, config.q_lora_rank);
-  launch_rms_norm({query, weights.q_a_norm.data(), eps, query}, context.stream());
   const auto latent = slice(ws.down, n, columns.kv_latent, config.kv_lora_rank);
   launch_rms_norm({latent, weights.kv_a_norm.data(), eps, latent}, context.stream());
   const auto rope_key = slice(ws.down, n, columns.kv_rope, config.qk_rope_dim);
   rotate(context, as_one_head(rope_key), RopePairing::kInterleaved);
   tap(context, Tap::kLatent, layer, latent);
   tap(context, Tap::kRopeKey, layer, rope_key);
+}
 
+// Query latent -> queries of attention (and of the indexer before their rotation).
+void project_up(const AttentionContext& context, const PackedLayer& weights) {
+  const TargetConfig& config = context.config;
+  Workspace& ws = context.ws;
+  const int64_t n = context.rows.num_rows();
+  const Columns columns(config);
+  const auto eps = static_cast<float>(config.latent_norm_eps);
+  const auto query = slice(ws.down, n, 0, config.q_lora_rank);
+  launch_rms_norm({query, weights.q_a_norm.data(), eps, query}, context.stream());
   const int64_t up_width =
       columns.index_query +
       (weights.has_indexer ? int64_t{config.index_num_heads} * config.index_dim : 0);
@@ -83,24 +90,39 @@ TensorView<float, 3> index_queries(const AttentionContext& context) {
                      config.index_num_heads, config.index_dim);
 }
 
-// Index keys of the step's tokens into both tiers; index queries and head weights ready to score.
-void prepare_indexer(const AttentionContext& context, const PackedLayer& weights, int layer) {
+RopePairing index_pairing(const TargetConfig& config) {
+  return config.indexer_rope_interleaved ? RopePairing::kInterleaved : RopePairing::kHalfSplit;
+}
+
+// Index keys of the step's tokens into both tiers.
+void append_index_keys(const AttentionContext& context, const PackedLayer& weights, int layer) {
+  const TargetConfig& config = context.config;
+  const auto key =
+      slice(context.ws.down, context.rows.num_rows(), Columns(config).index_key, config.index_dim);
+  launch_layer_norm({key, weights.key_norm_weight.data(), weights.key_norm_bias.data(), 1e-6f, key},
+                    context.stream());
+  rotate(context, as_one_head(key), index_pairing(config));
+  tap(context, Tap::kIndexKey, layer, key);
+  context.kv.append_index_keys(index_group_of_layer(config, layer), key);
+}
+
+void append_rows(const AttentionContext& context, int layer) {
+  const TargetConfig& config = context.config;
+  const int64_t n = context.rows.num_rows();
+  const Columns columns(config);
+  context.kv.append_rows(layer, slice(context.ws.down, n, columns.kv_latent, config.kv_lora_rank),
+                         slice(context.ws.down, n, columns.kv_rope, config.qk_rope_dim));
+}
+
+// Index queries and head weights ready to score.
+void prepare_index_queries(const AttentionContext& context, const PackedLayer& weights, int layer) {
   const TargetConfig& config = context.config;
   Workspace& ws = context.ws;
   const int64_t n = context.rows.num_rows();
-  const RopePairing pairing =
-      config.indexer_rope_interleaved ? RopePairing::kInterleaved : RopePairing::kHalfSplit;
-  const auto key = slice(ws.down, n, Columns(config).index_key, config.index_dim);
-  launch_layer_norm({key, weights.key_norm_weight.data(), weights.key_norm_bias.data(), 1e-6f, key},
-                    context.stream());
-  rotate(context, as_one_head(key), pairing);
   const TensorView<float, 3> queries = index_queries(context);
-  rotate(context, queries, pairing);
-  tap(context, Tap::kIndexKey, layer, key);
+  rotate(context, queries, index_pairing(config));
   tap(context, Tap::kIndexQuery, layer,
       slice(ws.up, n, Columns(config).index_query, queries.sizes[1] * queries.sizes[2]));
-  context.kv.append_index_keys(index_group_of_layer(config, layer), key);
-
   launch_gemm(
       {weights.head_weights.get(), first_rows(ws.normed, n), first_rows(ws.head_weights, n)},
       context.stream());
@@ -201,20 +223,26 @@ void attend(const AttentionContext& context, const PackedLayer& weights, int lay
 }  // namespace
 
 void run_attention(const AttentionContext& context, const PackedLayer& weights, int layer) {
-  const TargetConfig& config = context.config;
-  const int64_t n = context.rows.num_rows();
-  const Columns columns(config);
   const bool is_given = context.given_selection.data != nullptr;
-  project(context, weights, layer);
-  if (weights.has_indexer && !is_given) prepare_indexer(context, weights, layer);
-  context.kv.append_rows(layer, slice(context.ws.down, n, columns.kv_latent, config.kv_lora_rank),
-                         slice(context.ws.down, n, columns.kv_rope, config.qk_rope_dim));
+  project_down(context, weights, layer);
+  project_up(context, weights);
+  if (weights.has_indexer && !is_given) {
+    append_index_keys(context, weights, layer);
+    prepare_index_queries(context, weights, layer);
+  }
+  append_rows(context, layer);
   if (is_given) {
-    context.kv.select(index_group_of_layer(config, layer), context.given_selection);
+    context.kv.select(index_group_of_layer(context.config, layer), context.given_selection);
   } else if (weights.has_indexer) {
     select_rows(context, layer);
   }
   attend(context, weights, layer);
+}
+
+void append_context(const AttentionContext& context, const PackedLayer& weights, int layer) {
+  project_down(context, weights, layer);
+  if (weights.has_indexer) append_index_keys(context, weights, layer);
+  append_rows(context, layer);
 }
 
 }  // namespace dhs

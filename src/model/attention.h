@@ -27,4 +27,7 @@ struct AttentionContext {
 // group selects for the layers after it.
 void run_attention(const AttentionContext& context, const PackedLayer& weights, int layer);
 
+// Of that only what later rows read: the rows' index keys and records.
+void append_context(const AttentionContext& context, const PackedLayer& weights, int layer);
+
 }  // namespace dhs

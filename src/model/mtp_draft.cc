@@ -45,14 +45,15 @@ class MtpDraft final : public Draft {
     TensorView<const int32_t, 2> given_selection = {};
   };
   absl::Status reserve(const DraftOptions& options);
+  void mix_inputs(const Inputs& inputs);
+  void enter_layer(const Inputs& inputs);
   // Leaves g of every row in carry_.
   void run_layer(const Inputs& inputs, KvStore& kv);
-  void mix_inputs(const Inputs& inputs);
+  AttentionContext attention_of(const Inputs& inputs, KvStore& kv);
   void normalize(const DeviceVector<float>& weight, TensorView<const float, 2> x,
                  TensorView<float, 2> out);
-  // The likeliest token behind the anchors' carry; proposal number `proposal` of each block.
+  // The likeliest token behind the rows' carry; proposal number `proposal` of each block.
   void choose(int64_t proposal, const Proposals& out);
-  void take_anchors(const DraftBlocks& blocks);
   QueryRows rows_of_iteration(const DraftBlocks& blocks, int32_t iteration);
   Stream stream() const { return device_.stream(); }
 
@@ -72,9 +73,7 @@ class MtpDraft final : public Draft {
   MemoryRange memory_;
   TensorView<int32_t, 1> shifted_;             // [max_query_rows] positions - 1
   TensorView<float, 2> joined_;                // [max_query_rows, 2 * hidden]
-  TensorView<float, 2> carry_;                 // [max_query_rows, hidden]
-  TensorView<float, 2> anchor_carry_;          // [max_blocks, hidden]
-  TensorView<int32_t, 2> anchor_selection_;    // [max_blocks, top_k]
+  TensorView<float, 2> carry_;                 // [max_blocks, hidden]
   TensorView<int32_t, 1> positions_, chosen_;  // [max_blocks]
   TensorView<float, 1> values_;                // [max_blocks]
   QueryRows tables_;                           // of the step: its tables
@@ -111,10 +110,7 @@ absl::Status MtpDraft::reserve(const DraftOptions& options) {
   auto lay_out = [&](ArenaCarver& carver) {
     shifted_ = carver.take<int32_t>(rows);
     joined_ = view(carver.take<float>(rows * 2 * hidden).data, rows, 2 * hidden);
-    carry_ = view(carver.take<float>(rows * hidden).data, rows, hidden);
-    anchor_carry_ = view(carver.take<float>(blocks * hidden).data, blocks, hidden);
-    const int64_t top_k = config_.index_top_k;
-    anchor_selection_ = view(carver.take<int32_t>(blocks * top_k).data, blocks, top_k);
+    carry_ = view(carver.take<float>(blocks * hidden).data, blocks, hidden);
     positions_ = carver.take<int32_t>(blocks);
     chosen_ = carver.take<int32_t>(blocks);
     values_ = carver.take<float>(blocks);
@@ -150,57 +146,53 @@ void MtpDraft::mix_inputs(const Inputs& inputs) {
   launch_gemm({projection_.get(), first_rows(joined_, n), first_rows(ws_.hidden, n)}, stream());
 }
 
+AttentionContext MtpDraft::attention_of(const Inputs& inputs, KvStore& kv) {
+  return {.config = config_,
+          .rope_frequencies = rope_frequencies_.data(),
+          .ws = ws_,
+          .kv = kv,
+          .rows = inputs.rows,
+          .device = device_,
+          .taps = nullptr,
+          .summing = sharding_.summing,
+          .given_selection = inputs.given_selection};
+}
+
+// Leaves the residual in ws_.hidden, and what attention reads.
+void MtpDraft::enter_layer(const Inputs& inputs) {
+  mix_inputs(inputs);
+  const int64_t n = inputs.rows.num_rows();
+  normalize(weights_.input_norm, first_rows(ws_.hidden, n), first_rows(ws_.normed, n));
+}
+
 void MtpDraft::run_layer(const Inputs& inputs, KvStore& kv) {
   const int64_t n = inputs.rows.num_rows();
-  mix_inputs(inputs);
-  const AttentionContext attention{.config = config_,
-                                   .rope_frequencies = rope_frequencies_.data(),
-                                   .ws = ws_,
-                                   .kv = kv,
-                                   .rows = inputs.rows,
-                                   .device = device_,
-                                   .taps = nullptr,
-                                   .summing = sharding_.summing,
-                                   .given_selection = inputs.given_selection};
-  const MlpContext mlp{config_, ws_, n, n, device_, nullptr, sharding_};
+  enter_layer(inputs);
+  run_attention(attention_of(inputs, kv), weights_, layer_);
   const auto residual = first_rows(ws_.hidden, n);
-  normalize(weights_.input_norm, residual, first_rows(ws_.normed, n));
-  run_attention(attention, weights_, layer_);
   launch_add({first_rows(ws_.sublayer_out, n), residual}, stream());
   normalize(weights_.post_attention_norm, residual, first_rows(ws_.normed, n));
+  const MlpContext mlp{config_, ws_, n, n, device_, nullptr, sharding_};
   run_mlp(mlp, weights_, layer_);
   launch_add({first_rows(ws_.sublayer_out, n), residual}, stream());
   normalize(final_norm_, residual, first_rows(carry_, n));
 }
 
+// What the layer keeps of a token follows from its inputs alone, so it attends for nobody here.
 void MtpDraft::append(const DraftStep& step, KvStore& kv) {
   tables_ = step.batch.rows;
-  run_layer({.next_tokens = step.next_tokens, .hidden = target_.taps(), .rows = tables_}, kv);
+  const Inputs inputs{.next_tokens = step.next_tokens, .hidden = target_.taps(), .rows = tables_};
+  enter_layer(inputs);
+  append_context(attention_of(inputs, kv), weights_, layer_);
 }
 
 // ---- Proposals ----------------------------------------------------------------------------------
-
-void MtpDraft::take_anchors(const DraftBlocks& blocks) {
-  const int64_t n = blocks.num_blocks();
-  launch_take_rows({.x = first_rows(carry_, tables_.num_rows()),
-                    .rows = blocks.row_before_anchor,
-                    .out = first_rows(anchor_carry_, n)},
-                   stream());
-  if (!files_.config.mtp_shares_selection) return;
-  // Positions are copied as the bits that they are.
-  const int64_t top_k = config_.index_top_k;
-  launch_take_rows(
-      {.x = view(reinterpret_cast<const float*>(ws_.selection.data), tables_.num_rows(), top_k),
-       .rows = blocks.row_before_anchor,
-       .out = view(reinterpret_cast<float*>(anchor_selection_.data), n, top_k)},
-      stream());
-}
 
 void MtpDraft::choose(int64_t proposal, const Proposals& out) {
   const int64_t n = out.drafts.sizes[0];
   const auto logits = first_rows(ws_.logits, n);
   const PackedMatrix* head = own_head_ != nullptr ? own_head_.get() : shared_.lm_head;
-  launch_gemm({head, first_rows(anchor_carry_, n), logits}, stream());
+  launch_gemm({head, first_rows(carry_, n), logits}, stream());
   launch_candidates(
       {.logits = logits, .values = view(values_.data, n, 1), .tokens = view(chosen_.data, n, 1)},
       stream());
@@ -209,7 +201,7 @@ void MtpDraft::choose(int64_t proposal, const Proposals& out) {
                     stream());
 }
 
-// Iteration 1 is append()'s row at the position before the anchor's; the others follow it.
+// Iteration 1 is at the position before the anchor's; the others follow it.
 QueryRows MtpDraft::rows_of_iteration(const DraftBlocks& blocks, int32_t iteration) {
   const int64_t n = blocks.num_blocks();
   const int32_t offset = iteration - 2;
@@ -232,19 +224,20 @@ QueryRows MtpDraft::rows_of_iteration(const DraftBlocks& blocks, int32_t iterati
 
 void MtpDraft::propose(const DraftBlocks& blocks, KvStore& kv, const Proposals& out) {
   const int64_t n = blocks.num_blocks();
-  take_anchors(blocks);
-  choose(0, out);
-  for (int32_t iteration = 2; iteration <= blocks.num_wanted; ++iteration) {
+  const auto carry = first_rows(carry_, n);
+  launch_take_rows({.x = target_.taps(), .rows = blocks.row_before_anchor, .out = carry}, stream());
+  for (int32_t iteration = 1; iteration <= blocks.num_wanted; ++iteration) {
+    const bool is_first = iteration == 1;
     const QueryRows rows = rows_of_iteration(blocks, iteration);
     kv.continue_step(rows);
-    Inputs inputs{.next_tokens = view<const int32_t>(chosen_.data, n),
-                  .hidden = first_rows(anchor_carry_, n),
+    Inputs inputs{.next_tokens = is_first ? blocks.anchors : view<const int32_t>(chosen_.data, n),
+                  .hidden = carry,
                   .rows = rows};
-    if (files_.config.mtp_shares_selection)
-      inputs.given_selection = first_rows(anchor_selection_, n);
+    // Such passes leave the first one's selection where it is.
+    if (files_.config.mtp_shares_selection && !is_first) {
+      inputs.given_selection = first_rows(ws_.selection, n);
+    }
     run_layer(inputs, kv);
-    launch_take_rows({.x = first_rows(carry_, n), .rows = {}, .out = first_rows(anchor_carry_, n)},
-                     stream());
     choose(iteration - 1, out);
   }
 }

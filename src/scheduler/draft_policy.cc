@@ -14,21 +14,17 @@ constexpr double kPooledWeight = 4;
 constexpr double kUnknownWeight = 1;
 constexpr double kNewest = 0.2;      // weight of a request's newest misses
 constexpr double kRateMemory = 0.9;  // what a step leaves of those before it
-// Of a meter: what a step leaves, from how many on it counts, and how far off the number of
-// requests may be.
-constexpr double kMeterMemory = 0.95;
-constexpr int kFewestMetered = 3;
-constexpr double kOtherLoad = 0.25;
-constexpr double kOutlier = 3;  // times the average; longer steps are cut to that
 
 }  // namespace
 
 DraftPolicy::DraftPolicy(int num_draft_tokens, bool is_adaptive, double record_fetch_s)
     : highest_(num_draft_tokens),
-      is_adaptive_(is_adaptive),
+      is_adaptive_(is_adaptive && num_draft_tokens > 0),
       record_fetch_s_(record_fetch_s),
       length_(num_draft_tokens),
-      all_requests_(kPooledMemory) {}
+      all_requests_(kPooledMemory),
+      trials_(num_draft_tokens),
+      promising_(num_draft_tokens) {}
 
 // ---- Acceptance ---------------------------------------------------------------------------------
 
@@ -50,25 +46,21 @@ std::vector<double> DraftPolicy::acceptance_of(const RequestDrafts& drafts, int6
 // ---- Planning -----------------------------------------------------------------------------------
 
 void DraftPolicy::begin_step() {
-  num_to_ask_ = is_adaptive_ ? cap() : highest_;
   is_probe_ = false;
-  if (!is_adaptive_ || highest_ == 0) return;
-  if (burst_left_ > 0) {
-    --burst_left_;
-    num_to_ask_ = burst_ask_;
-    return;
+  num_to_ask_ = is_adaptive_ ? num_adaptive() : highest_;
+  planned_.push_back({num_to_ask_, std::exchange(num_before_, num_to_ask_)});
+}
+
+int DraftPolicy::num_adaptive() {
+  const std::optional<DraftTrials::Trial> trial = trials_.begin_step(cap(), promising_);
+  if (trial.has_value()) {
+    is_probe_ = trial->verifies_all;
+    return trial->cap;
   }
-  if (--steps_to_probe_ > 0) return;
-  steps_to_probe_ = cost_.is_known() ? kProbePeriod : kFirstPeriod;
-  ++num_probes_;
-  const bool begins_burst = cost_.is_known() && num_probes_ % (cap() == 0 ? 4 : 2) == 1;
-  if (begins_burst) {
-    burst_left_ = kBurst - 1;
-    burst_ask_ = num_to_ask_ = cap() == 0 ? highest_ : 0;
-    return;
-  }
-  is_probe_ = cap() == 0 || num_probes_ % 2 == 0;
-  num_to_ask_ = is_probe_ ? std::min(cap() + 1, highest_) : 0;
+  if (cap() == 0 || --steps_to_probe_ > 0) return cap();
+  steps_to_probe_ = kProbePeriod;
+  is_probe_ = true;
+  return std::min(cap() + 1, highest_);
 }
 
 int64_t DraftPolicy::num_to_verify(RequestDrafts& drafts, int64_t num_drafts) {
@@ -83,8 +75,8 @@ int64_t DraftPolicy::num_to_verify(RequestDrafts& drafts, int64_t num_drafts) {
 
 int DraftPolicy::best_cap(std::span<const RequestDrafts* const> requests,
                           std::vector<double> running, std::vector<double> cached) {
-  since_evaluation_ = absl::ZeroDuration();
-  if (!cost_.is_known() || requests.empty()) return cap();
+  since_evaluation_ = 0;
+  if (!cost_.is_known() || requests.empty() || trials_.is_to_come()) return cap();
   DraftLoad load{.requests = {},
                  .base_s = cost_.step_s() - cost_.proposing_share() * cost_.proposing_s(),
                  .proposing_s = cost_.proposing_s(),
@@ -107,41 +99,25 @@ int DraftPolicy::best_cap(std::span<const RequestDrafts* const> requests,
     outputs.push_back(output_under(load, candidate));
   }
   correct(outputs, requests_running);
+  const auto best_above_0 = std::max_element(outputs.begin() + 1, outputs.end());
+  promising_ = static_cast<int>(best_above_0 - outputs.begin());
   return length_.evaluate(outputs);
 }
 
-// ---- What was measured --------------------------------------------------------------------------
-
-void DraftPolicy::Meter::add(double tokens, double seconds, double requests) {
-  if (std::abs(requests - requests_) > kOtherLoad * requests_) *this = {};
-  if (num_steps_ >= kFewestMetered) seconds = std::min(seconds, kOutlier * tokens / rate());
-  tokens_ = kMeterMemory * tokens_ + tokens;
-  seconds_ = kMeterMemory * seconds_ + seconds;
-  requests_ = num_steps_ == 0 ? requests : requests_ + (1 - kMeterMemory) * (requests - requests_);
-  ++num_steps_;
-}
-
-bool DraftPolicy::Meter::is_known(double requests) const {
-  return num_steps_ >= kFewestMetered && seconds_ > 0 &&
-         std::abs(requests - requests_) <= kOtherLoad * requests_;
-}
-
-void DraftPolicy::measure(double tokens, double seconds, bool is_proposing,
-                          const RowCost::Step& step) {
-  num_requests_ = std::exchange(step_requests_, 0);
-  if (step.prompt_tokens > 0) return;
-  const bool verifies = static_cast<double>(step.num_rows) > num_requests_;
-  if (!is_proposing && !verifies) plain_.add(tokens, seconds, num_requests_);
-  if (is_proposing && (verifies || cap() > 0)) drafting_.add(tokens, seconds, num_requests_);
-}
-
+// A cap that was not tried is as far off as the nearest one that was.
 void DraftPolicy::correct(std::vector<double>& outputs, const std::vector<double>& running) const {
-  const int drafting = cap() > 0 ? cap() : highest_;
-  if (!plain_.is_known(num_requests_) || !drafting_.is_known(num_requests_)) return;
-  if (outputs[drafting] <= 0) return;
-  const double factor = drafting_.rate() * running[drafting] / outputs[drafting];
-  for (size_t i = 1; i < outputs.size(); ++i) outputs[i] *= factor;
-  outputs[0] = plain_.rate() * running[0];
+  std::vector<std::pair<int, double>> factors;  // of the caps that were tried
+  for (int cap = 1; cap <= highest_; ++cap) {
+    const std::optional<double> gain = trials_.gain(cap);
+    if (!gain.has_value() || outputs[cap] <= 0) continue;
+    const double measured = outputs[0] / running[0] * running[cap] * *gain;
+    factors.emplace_back(cap, measured / outputs[cap]);
+  }
+  if (factors.empty()) return;
+  for (int cap = 1; cap <= highest_; ++cap) {
+    const auto distance = [cap](const auto& factor) { return std::abs(factor.first - cap); };
+    outputs[cap] *= std::ranges::min_element(factors, {}, distance)->second;
+  }
 }
 
 // ---- Results ------------------------------------------------------------------------------------
@@ -164,20 +140,23 @@ void DraftPolicy::observe(RequestDrafts& drafts, const Decoded& decoded) {
 }
 
 void DraftPolicy::end_step(int64_t prompt_tokens, bool is_proposing, absl::Duration elapsed) {
+  const Planned planned = planned_.front();
+  planned_.pop_front();
   RowCost::Step step = std::exchange(step_, {});
   const auto tokens = static_cast<double>(std::exchange(step_tokens_, 0));
+  const auto requests = static_cast<double>(std::exchange(step_requests_, 0));
   const double seconds = absl::ToDoubleSeconds(elapsed);
-  if (!is_adaptive_ || step.num_rows == 0 || seconds <= 0) {
-    step_requests_ = 0;
-    return;
-  }
+  if (!is_adaptive_ || step.num_rows == 0 || seconds <= 0) return;
   step.prompt_tokens = prompt_tokens;
   step.is_proposing = is_proposing;
-  measure(tokens, seconds, is_proposing, step);
   cost_.observe(step, elapsed);
+  if (prompt_tokens == 0 && planned.num_asked == planned.num_before) {
+    trials_.observe(
+        {.cap = planned.num_asked, .requests = requests, .tokens = tokens, .seconds = seconds});
+  }
   tokens_ = kRateMemory * tokens_ + tokens;
   seconds_ = kRateMemory * seconds_ + seconds;
-  since_evaluation_ += elapsed;
+  ++since_evaluation_;
 }
 
 }  // namespace dhs

@@ -1,19 +1,16 @@
 // How many drafts are asked for and verified in every step, learned from the steps that were.
 //
 // Fixed: as many as configured. Adaptive: each request verifies what the ratio test allows it
-// (verify_length.h), up to a cap that is reconsidered about once a second of steps
+// (verify_length.h), up to a cap that is reconsidered every kEvaluationSteps steps
 // (draft_length.h). Until it is known what a row costs, all drafts are verified.
 //
-// What is not tried is not learned, so some steps are probes, by number and thus independent of
-// any token: one of kProbePeriod (kFirstPeriod until the cost of a row is known) asks for no
-// drafts, or, every other time and always at a cap of 0, for one more than the cap, if there are
-// so many; these are all verified. And a request that verified nothing kMostSkips times in a row
-// verifies one draft.
+// What caps bring is reckoned from costs and acceptance, then put right by what trials measured
+// (draft_trials.h): of the caps that were tried beside none, and thereby of those near them. Where
+// trials are still to come, nothing is changed.
 //
-// Whether to draft at all is decided by what was measured, not by what costs promise: once costs
-// are known, every other probe that asks for none goes on for kBurst steps, and at a cap of 0 one
-// in four probes drafts in full for as many. The output of these steps is compared with that of the
-// others, as long as about as many requests decode.
+// What is not tried is not learned, so above 0 one step of kProbePeriod is a probe: it asks for one
+// more than the cap, if there are so many, and these are all verified. And a request that verified
+// nothing kMostSkips times in a row verifies one draft. Both go by number, not by any token.
 //
 // Acceptance: from the drafts' own confidence, calibrated on what became of earlier drafts; without
 // it from the request's history by position, which begins with that of all requests. Unknown: 1.
@@ -22,10 +19,12 @@
 #include <absl/time/time.h>
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
 #include "scheduler/draft_length.h"
+#include "scheduler/draft_trials.h"
 #include "scheduler/row_cost.h"
 #include "scheduler/verify_length.h"
 
@@ -47,8 +46,8 @@ class DraftPolicy {
 
   // ---- Planning a step --------------------------------------------------------------------------
 
-  // Whether the cap is to be reconsidered: a second of steps has passed.
-  bool is_due() const { return is_adaptive_ && since_evaluation_ >= absl::Seconds(1); }
+  // Whether the cap is to be reconsidered.
+  bool is_due() const { return is_adaptive_ && since_evaluation_ >= kEvaluationSteps; }
   // running, cached: as in DraftLoad. The cap that should hold now; set_cap() makes it so.
   int best_cap(std::span<const RequestDrafts* const> requests, std::vector<double> running,
                std::vector<double> cached);
@@ -64,6 +63,9 @@ class DraftPolicy {
   // Of a request's num_drafts drafts, how many to verify.
   int64_t num_to_verify(RequestDrafts& drafts, int64_t num_drafts);
 
+  // The step that was begun first and not ended yet is not carried out.
+  void abandon_step() { planned_.pop_front(); }
+
   // ---- A step's results -------------------------------------------------------------------------
 
   struct Decoded {  // by one request
@@ -72,30 +74,20 @@ class DraftPolicy {
     int64_t rows_fetched = 0;
   };
   void observe(RequestDrafts& drafts, const Decoded& decoded);
-  // After all of its requests.
+  // After all of its requests. Steps end in the order in which they began.
   void end_step(int64_t prompt_tokens, bool is_proposing, absl::Duration elapsed);
 
-  static constexpr int kFirstPeriod = 8;
+  static constexpr int kEvaluationSteps = 16;
   static constexpr int kProbePeriod = 64;
   static constexpr int kMostSkips = 16;
-  static constexpr int kBurst = 4;
 
  private:
-  // Output of one kind of steps, of late.
-  class Meter {
-   public:
-    void add(double tokens, double seconds, double requests);
-    bool is_known(double requests) const;
-    double rate() const { return tokens_ / seconds_; }
-
-   private:
-    double tokens_ = 0;
-    double seconds_ = 0;
-    double requests_ = 0;
-    int num_steps_ = 0;
+  struct Planned {  // step: how many drafts are asked for
+    int num_asked = 0;
+    int num_before = 0;  // by the step before it
   };
 
-  void measure(double tokens, double seconds, bool is_proposing, const RowCost::Step& step);
+  int num_adaptive();  // drafts to ask for
   // Puts what was measured in the place of what was reckoned. outputs, running: by cap.
   void correct(std::vector<double>& outputs, const std::vector<double>& running) const;
   std::vector<double> acceptance_of(const RequestDrafts& drafts, int64_t count) const;
@@ -111,21 +103,20 @@ class DraftPolicy {
   AcceptanceHistory all_requests_;
   ConfidenceCalibration calibration_;
   RowCost cost_;
+  DraftTrials trials_;
+  int promising_;  // cap above 0, as far as is reckoned
   int num_to_ask_ = 0;
   bool is_probe_ = false;
-  int64_t steps_to_probe_ = kFirstPeriod;
-  uint64_t num_probes_ = 0;
+  int64_t steps_to_probe_ = kProbePeriod;
+  std::deque<Planned> planned_;  // not ended yet
+  int num_before_ = 0;           // asked for by the step planned last
   // Of the steps of late, fading.
   double tokens_ = 0;
   double seconds_ = 0;
   RowCost::Step step_;  // the results so far
   int64_t step_tokens_ = 0;
-  double step_requests_ = 0;
-  double num_requests_ = 0;  // of the latest step that decoded
-  Meter plain_, drafting_;
-  int burst_left_ = 0;  // steps
-  int burst_ask_ = 0;
-  absl::Duration since_evaluation_;
+  int64_t step_requests_ = 0;
+  int64_t since_evaluation_ = 0;  // steps
 };
 
 }  // namespace dhs

@@ -207,6 +207,7 @@ void Scheduler::learn_traffic(const StepPlan& plan, const StepResult& result) {
 void Scheduler::abandon(const StepPlan& plan) {
   DHS_CHECK(plan.step.value == num_committed_steps_ + 1, "step ", plan.step.value,
             " abandoned after step ", num_committed_steps_);
+  draft_policy_->abandon_step();
   ++num_committed_steps_;
 }
 

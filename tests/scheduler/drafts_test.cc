@@ -126,17 +126,20 @@ TEST(Drafts, are_given_up_where_none_is_accepted_and_nothing_is_asked_for_any_mo
     driver.enqueue(request, {.prompt_tokens = 5, .max_tokens = 1200});
   }
   EXPECT_EQ(driver.scheduler().draft_cap(), 3);
-  for (int i = 0; i < 700; ++i) driver.step();
+  for (int i = 0; i < 600; ++i) driver.step();
   EXPECT_EQ(driver.scheduler().draft_cap(), 0);
   int num_asked = 0;
   int num_verified = 0;
-  for (int i = 0; i < 256; ++i) {
+  int num_asking = 0;
+  for (int i = 0; i < 512; ++i) {
     const StepRecord step = driver.step();
+    num_asking += step.work.at(0).num_tokens_to_draft > 0 ? 1 : 0;
     num_asked += step.work.at(0).num_tokens_to_draft;
     num_verified += step.work.at(0).num_draft_tokens;
   }
-  EXPECT_EQ(num_asked, 3 * 1 + 4 * 3) << "one of 64 steps is a probe, one of four a burst in full";
-  EXPECT_GE(num_verified, 3);
+  EXPECT_GE(num_asking, 6) << "one trial or more, of a dozen draws";
+  EXPECT_LE(num_asking, 24);
+  EXPECT_GE(num_verified, 6) << "or nothing is learned";
   EXPECT_LE(num_verified, num_asked);
 }
 
@@ -162,7 +165,7 @@ TEST(Drafts, are_all_verified_where_all_are_accepted) {
     // What is proposed now is verified in full, as far as it was asked for.
     drafts = step.work.at(0).num_tokens_to_draft;
   }
-  EXPECT_GT(num_drafts, 3 * 180);
+  EXPECT_GT(num_drafts, 3 * 175) << "trials go without";
   EXPECT_EQ(driver.scheduler().draft_cap(), 3);
 }
 

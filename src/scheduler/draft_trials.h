@@ -1,0 +1,81 @@
+// What decoding with drafts brings beside decoding without, found by trials: now and then a few
+// steps in a row are of another kind than the rest, and their time is compared with that of the
+// steps around them, so that a machine that slows down or speeds up misleads nobody. By cap:
+//
+//   gain = tokens of a draw with drafts / (seconds of a step with drafts / seconds of one without)
+//
+// At a cap above 0 a trial does without drafts. At 0 it asks for as many as promise most or, every
+// other time, for the most there are, to verify them all: promises rest on what was tried. When a
+// trial begins depends on the numbers of steps and of requests only, never on a token.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace dhs {
+
+class DraftTrials {
+ public:
+  explicit DraftTrials(int highest) : arms_(highest + 1) {}
+
+  struct Trial {
+    int cap = 0;                // so many drafts are asked for
+    bool verifies_all = false;  // whatever the ratio test says
+  };
+  // Of the step planned next, if it belongs to a trial. cap: of the steps that do not.
+  std::optional<Trial> begin_step(int cap, int promising);
+
+  // One that asked for as many drafts as the step before it, and that no prompt was computed in.
+  struct Step {
+    int cap = 0;          // so many
+    double requests = 0;  // that decode
+    double tokens = 0;
+    double seconds = 0;
+  };
+  void observe(const Step& step);
+
+  // The same number of requests, output under the cap by output without drafts. Unknown until
+  // kFewestTrials were made with about as many requests as decode now, and once that is long ago.
+  std::optional<double> gain(int cap) const;
+  // Whether that of the present cap, or of any at 0, may be known soon.
+  bool is_to_come() const;
+
+  static constexpr int64_t kFewestTrials = 2;
+  // Steps from trial to trial: the first ones; then what their cost allows, between two bounds.
+  static constexpr int64_t kFirstPeriod = 16;
+  static constexpr int64_t kShortestPeriod = 32;
+  static constexpr int64_t kLongestPeriod = 1024;
+  static constexpr double kMostCost = 0.01;  // of the output
+  // Steps of a trial. With drafts and few requests more, as so many draws are wanted.
+  static constexpr int64_t kFewestSteps = 4;
+  static constexpr int64_t kFewestDraws = 12;
+
+ private:
+  struct Arm {                   // a cap
+    std::vector<double> ratios;  // of the seconds with drafts to those without, in newest trials
+    int64_t age = 0;             // steps since the latest trial ended
+    double tokens = 0;           // of its draws, fading
+    double draws = 0;
+  };
+
+  void take_cap(int cap);
+  void begin_trial(int promising);
+  void end_trial();
+  void forget(double requests);
+  void count_draws(const Step& step);
+  bool is_known(const Arm& arm) const;
+  int64_t period_after(int64_t num_steps) const;
+
+  std::vector<Arm> arms_;  // by cap
+  int cap_ = 0;
+  Trial trial_;  // the latest
+  uint64_t num_trials_at_0_ = 0;
+  int64_t steps_to_trial_ = kFirstPeriod;
+  int64_t steps_left_ = 0;                 // of the trial that is running
+  int64_t num_steps_ = 0;                  // planned since the cap changed or all was forgotten
+  double requests_ = 0;                    // for which the rest holds
+  std::vector<double> usual_s_, trial_s_;  // seconds of the newest steps, of the trial's
+};
+
+}  // namespace dhs

@@ -14,7 +14,7 @@ struct DecodeLoad {
   float temperature = 0;
   int64_t tokens_each = 0;  // of a request on average, measured
   int64_t warm_tokens = 8;  // of every request, before
-  double longest_s = 2;     // the window ends by then
+  double longest_s = 3;     // the window ends by then
   int first_prompt = 0;     // into the prompts; they wrap around
 };
 

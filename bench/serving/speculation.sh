@@ -1,7 +1,7 @@
 #!/bin/sh
-# What drafts are worth on the demo model (about ten minutes): output, accepted length, verify rows
-# and host fetches of every draft and length, at several concurrencies. Prints tables and writes
-# speculation.json and speculation.svg into FOLDER.
+# What drafts are worth on the demo model (about a quarter of an hour): output, accepted length,
+# verify rows and host fetches of every draft and length, at several concurrencies. Prints tables
+# and writes speculation.json and speculation.svg into FOLDER.
 #   sh bench/serving/speculation.sh [--quick] [--rounds N] [FOLDER]      default docs/results
 # DHS_BIN_DIR: where the program already is; unset: it is built. DHS_DRAFTS: the folder of the
 # drafts; unset: the demo model's own.

@@ -81,6 +81,19 @@ struct ResidencyConfig {
   int64_t trace_limit_bytes = int64_t{1} << 30;  // that it may have, about
 };
 
+// What the scheduler has to know of a draft.
+struct DraftSchedule {
+  // Of a request to verify in a step: the most, or, where that is not adaptive, as many as were
+  // proposed up to it.
+  int num_tokens = 0;
+  bool is_adaptive = false;
+  // Behind a request's tokens and drafts, that proposing more of them writes rows for.
+  int num_lookahead_tokens = 0;
+  // Prompt lookup proposes, not the executor: by ends of so many tokens. 0: no.
+  int ngram_min = 0;
+  int ngram_max = 0;
+};
+
 struct SchedulerConfig {
   int max_running = 32;          // running requests
   int max_batched_tokens = 512;  // query rows of one step
@@ -89,21 +102,13 @@ struct SchedulerConfig {
   int prefill_chunk = 256;                       // prompt tokens of a step in which requests decode
   // That steps in which requests decode should not exceed.
   absl::Duration tpot_target = absl::InfiniteDuration();
-  // No keys: they follow from the draft (apply_draft), simulations set them. Of a request to verify
-  // in a step: the most, or, where that is not adaptive, as many as were proposed up to it.
-  int num_draft_tokens = 0;
-  bool is_draft_length_adaptive = false;
-  // Behind a request's tokens and drafts, that proposing more of them writes rows for.
-  int num_lookahead_tokens = 0;
-  // Prompt lookup proposes, not the executor: by ends of so many tokens. 0: no.
-  int ngram_min = 0;
-  int ngram_max = 0;
+  DraftSchedule draft;  // no keys: it follows from the draft (draft_schedule)
 };
 
-// What the scheduler has to know of a draft that proposes at most num_proposed tokens. Prompt
-// lookup, which could propose any number, proposes kNgramTokens.
+// Of a draft that proposes at most num_proposed tokens. Prompt lookup, which could propose any
+// number, proposes kNgramTokens.
 inline constexpr int kNgramTokens = 8;
-void apply_draft(const DraftConfig& draft, int num_proposed, SchedulerConfig& scheduler);
+DraftSchedule draft_schedule(const DraftConfig& draft, int num_proposed);
 
 struct LimitsConfig {
   int64_t max_message_bytes = int64_t{64} << 20;

@@ -174,13 +174,7 @@ absl::Status EngineLoop::reconfigure(const ResidencyConfig& residency,
   {
     MutexLock lock(mutex_);
     wanted_ = {residency, scheduler};
-    // The draft stays as it is.
-    SchedulerConfig& wanted = wanted_->scheduler;
-    wanted.num_draft_tokens = config_.scheduler.num_draft_tokens;
-    wanted.is_draft_length_adaptive = config_.scheduler.is_draft_length_adaptive;
-    wanted.num_lookahead_tokens = config_.scheduler.num_lookahead_tokens;
-    wanted.ngram_min = config_.scheduler.ngram_min;
-    wanted.ngram_max = config_.scheduler.ngram_max;
+    wanted_->scheduler.draft = config_.scheduler.draft;  // it stays as it is
   }
   wake();
   MutexLock lock(mutex_);

@@ -81,9 +81,7 @@ absl::Status plan_draft(const EngineConfig& config, EnginePlan& plan) {
     plan.layout.draft_page = plan.draft.page;
     DHS_RETURN_IF_ERROR(check_draft(config, plan.draft));
   }
-  SchedulerConfig scheduler = config.scheduler;
-  apply_draft(config.draft, plan.draft.num_proposals, scheduler);
-  plan.max_draft_tokens = scheduler.num_draft_tokens;
+  plan.max_draft_tokens = draft_schedule(config.draft, plan.draft.num_proposals).num_tokens;
   return absl::OkStatus();
 }
 

@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<Engine>> start_engine(const EngineConfig& config)
                  .vocab_size = plan.model.vocab_size,
                  .eos_token_ids = plan.model.eos_token_ids};
   EngineConfig effective = config;
-  apply_draft(config.draft, plan.draft.num_proposals, effective.scheduler);
+  effective.scheduler.draft = draft_schedule(config.draft, plan.draft.num_proposals);
   return std::make_unique<EngineLoop>(effective, std::move(info), std::move(kv),
                                       std::move(executor));
 }

@@ -35,7 +35,7 @@ Yield yield_of(const DraftLoad::Request& request, double rate, double miss_facto
 
 double output_under(const DraftLoad& load, int64_t cap) {
   const double running = load.running[cap];
-  const double miss_factor = std::pow(running / load.cached[cap], kMissPower);
+  const double miss_factor = std::pow(running, kMissPower);
   const double base_s = load.base_s + (cap > 0 ? load.proposing_s : 0);
   double rate = 0;
   for (int i = 0; i < kIterations; ++i) {

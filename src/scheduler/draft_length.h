@@ -5,7 +5,7 @@
 // residency. Its output is
 //   tokens / t = n (R + sum of a) / (base + proposing + n * sum of rows * (row + fetch * f))
 // with the lengths at the fixed point of the ratio test, n times as many requests running as now,
-// and f = (rows cached for a request now / then)^kMissPower, as misses fall with the rows cached.
+// and f = n^kMissPower, as misses fall with the rows cached for a request.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,9 @@ struct DraftLoad {  // of a step
     double fetch_s = 0;              // of a row, as much as is cached now
   };
   std::vector<Request> requests;
-  double base_s = 0;       // of a step without rows of these requests
-  double proposing_s = 0;  // more, when drafts are proposed
-  // By cap: how many times as many requests would run, and rows would be cached for all of them.
-  std::vector<double> running;
-  std::vector<double> cached;
+  double base_s = 0;            // of a step without rows of these requests
+  double proposing_s = 0;       // more, when drafts are proposed
+  std::vector<double> running;  // by cap: how many times as many requests would run
 };
 
 // Tokens a second.

@@ -74,14 +74,13 @@ int64_t DraftPolicy::num_to_verify(RequestDrafts& drafts, int64_t num_drafts) {
 }
 
 int DraftPolicy::best_cap(std::span<const RequestDrafts* const> requests,
-                          std::vector<double> running, std::vector<double> cached) {
+                          const std::vector<double>& running) {
   since_evaluation_ = 0;
   if (!cost_.is_known() || requests.empty() || trials_.is_to_come()) return cap();
   DraftLoad load{.requests = {},
                  .base_s = cost_.step_s() - cost_.proposing_share() * cost_.proposing_s(),
                  .proposing_s = cost_.proposing_s(),
-                 .running = std::move(running),
-                 .cached = std::move(cached)};
+                 .running = running};
   double fetches = 0;
   for (const RequestDrafts* drafts : requests) {
     DraftLoad::Request& request = load.requests.emplace_back();
@@ -93,12 +92,11 @@ int DraftPolicy::best_cap(std::span<const RequestDrafts* const> requests,
     fetches += request.fetch_s / static_cast<double>(requests.size());
   }
   load.base_s = std::max(0.0, load.base_s - cost_.num_rows() * (cost_.row_s() + fetches));
-  const std::vector<double> requests_running = load.running;
   std::vector<double> outputs;
   for (int candidate = 0; candidate <= highest_; ++candidate) {
     outputs.push_back(output_under(load, candidate));
   }
-  correct(outputs, requests_running);
+  correct(outputs, running);
   const auto best_above_0 = std::max_element(outputs.begin() + 1, outputs.end());
   promising_ = static_cast<int>(best_above_0 - outputs.begin());
   return length_.evaluate(outputs);

@@ -48,9 +48,8 @@ class DraftPolicy {
 
   // Whether the cap is to be reconsidered.
   bool is_due() const { return is_adaptive_ && since_evaluation_ >= kEvaluationSteps; }
-  // running, cached: as in DraftLoad. The cap that should hold now; set_cap() makes it so.
-  int best_cap(std::span<const RequestDrafts* const> requests, std::vector<double> running,
-               std::vector<double> cached);
+  // running: as in DraftLoad. The cap that should hold now; set_cap() makes it so.
+  int best_cap(std::span<const RequestDrafts* const> requests, const std::vector<double>& running);
   void set_cap(int cap) { length_.set_cap(cap); }
   int cap() const { return length_.cap(); }
 

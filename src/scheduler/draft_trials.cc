@@ -48,28 +48,26 @@ void DraftTrials::take_cap(int cap) {
   trial_s_.clear();
 }
 
+// The first trials at a cap above 0 tell how long steps take without drafts.
 void DraftTrials::begin_trial(int promising) {
   const auto highest = static_cast<int>(std::ssize(arms_)) - 1;
-  const bool verifies_all = cap_ == 0 && ++num_trials_at_0_ % 2 == 0;
-  trial_ = {.cap = cap_ > 0 ? 0 : verifies_all ? highest : promising, .verifies_all = verifies_all};
+  const bool is_highest_next = cap_ < highest && (cap_ == 0 || is_known(cap_));
+  const bool verifies_all = is_highest_next && ++num_trials_ % 2 == 0;
+  trial_ = {.cap = verifies_all ? highest : cap_ > 0 ? 0 : promising, .verifies_all = verifies_all};
   const double draws = trial_.cap > 0 ? kFewestDraws : 0;
   const auto steps = static_cast<int64_t>(std::ceil(draws / std::max(1.0, requests_)));
   steps_left_ = std::max(kFewestSteps, steps);
   steps_to_trial_ = period_after(steps_left_);
 }
 
-// The trial takes the time of num_steps * slower of the other steps, and brings of their output in
-// that time `share`.
+// In the time of the trial the usual steps would have brought more. So many may be lost that way.
 int64_t DraftTrials::period_after(int64_t num_steps) const {
-  const Arm& arm = arms_[std::max(cap_, trial_.cap)];
-  if (!is_known(arm)) return kFirstPeriod;
-  const double gain = *this->gain(std::max(cap_, trial_.cap));
-  const double ratio = median(arm.ratios);
-  const double slower = cap_ > 0 ? 1 / ratio : ratio;
-  const double share = cap_ > 0 ? 1 / gain : gain;
-  const double lost_steps = static_cast<double>(num_steps) * slower * (1 - share);
-  const auto period = static_cast<int64_t>(lost_steps / kMostCost);
-  return std::clamp(period, kShortestPeriod, kLongestPeriod);
+  const bool is_compared =
+      (cap_ == 0 || is_known(cap_)) && (trial_.cap == 0 || is_known(trial_.cap));
+  if (!is_compared) return num_steps_ < kPatience ? kFirstPeriod : kLongestPeriod;
+  const double usual_steps = static_cast<double>(num_steps) * ratio(trial_.cap) / ratio(cap_);
+  const double lost = usual_steps * (1 - gain(trial_.cap).value_or(1) / gain(cap_).value_or(1));
+  return std::clamp(static_cast<int64_t>(lost / kMostCost), kShortestPeriod, kLongestPeriod);
 }
 
 std::optional<DraftTrials::Trial> DraftTrials::begin_step(int cap, int promising) {
@@ -112,29 +110,41 @@ void DraftTrials::observe(const Step& step) {
 }
 
 void DraftTrials::end_trial() {
-  if (!usual_s_.empty()) {
-    const double other = mean_without_outliers(trial_s_) / mean_without_outliers(usual_s_);
-    Arm& arm = arms_[std::max(cap_, trial_.cap)];
-    append_newest(cap_ > 0 ? 1 / other : other, kRatios, arm.ratios);
-    arm.age = 0;
-  }
+  const double other = mean_without_outliers(trial_s_);
   trial_s_.clear();
+  if (usual_s_.empty()) return;
+  const double usual = mean_without_outliers(usual_s_);
+  if (trial_.cap == 0) {
+    add_ratio(cap_, usual / other);
+  } else if (cap_ == 0 || is_known(cap_)) {
+    add_ratio(trial_.cap, ratio(cap_) * other / usual);
+  }
 }
 
-bool DraftTrials::is_known(const Arm& arm) const {
+void DraftTrials::add_ratio(int cap, double ratio) {
+  append_newest(ratio, kRatios, arms_[cap].ratios);
+  arms_[cap].age = 0;
+}
+
+bool DraftTrials::is_known(int cap) const {
+  const Arm& arm = arms_[cap];
   return std::ssize(arm.ratios) >= kFewestTrials && arm.age < kLongAgo && arm.draws > 0;
 }
 
+double DraftTrials::ratio(int cap) const { return cap == 0 ? 1 : median(arms_[cap].ratios); }
+
 std::optional<double> DraftTrials::gain(int cap) const {
-  const Arm& arm = arms_[cap];
-  if (!is_known(arm)) return std::nullopt;
-  return arm.tokens / arm.draws / median(arm.ratios);
+  if (!is_known(cap)) return std::nullopt;
+  return arms_[cap].tokens / arms_[cap].draws / ratio(cap);
 }
 
 bool DraftTrials::is_to_come() const {
   if (num_steps_ >= kPatience) return false;
-  if (cap_ > 0) return !is_known(arms_[cap_]);
-  return std::none_of(arms_.begin(), arms_.end(), [this](const Arm& arm) { return is_known(arm); });
+  if (cap_ > 0) return !is_known(cap_);
+  for (int cap = 1; cap < std::ssize(arms_); ++cap) {
+    if (is_known(cap)) return false;
+  }
+  return true;
 }
 
 }  // namespace dhs

@@ -4,9 +4,10 @@
 //
 //   gain = tokens of a draw with drafts / (seconds of a step with drafts / seconds of one without)
 //
-// At a cap above 0 a trial does without drafts. At 0 it asks for as many as promise most or, every
-// other time, for the most there are, to verify them all: promises rest on what was tried. When a
-// trial begins depends on the numbers of steps and of requests only, never on a token.
+// At a cap above 0 a trial does without drafts, at 0 it asks for as many as promise most. Every
+// other trial asks for the most there are, to verify them all: promises rest on what was tried, and
+// rows cost less where they are many. When a trial begins follows from steps before it, never from
+// a token that it decides about.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,7 @@ class DraftTrials {
 
  private:
   struct Arm {                   // a cap
-    std::vector<double> ratios;  // of the seconds with drafts to those without, in newest trials
+    std::vector<double> ratios;  // of seconds to those without drafts, in the newest trials
     int64_t age = 0;             // steps since the latest trial ended
     double tokens = 0;           // of its draws, fading
     double draws = 0;
@@ -62,15 +63,17 @@ class DraftTrials {
   void take_cap(int cap);
   void begin_trial(int promising);
   void end_trial();
+  void add_ratio(int cap, double ratio);
   void forget(double requests);
   void count_draws(const Step& step);
-  bool is_known(const Arm& arm) const;
+  bool is_known(int cap) const;
   int64_t period_after(int64_t num_steps) const;
+  double ratio(int cap) const;  // of seconds to those without drafts
 
   std::vector<Arm> arms_;  // by cap
   int cap_ = 0;
   Trial trial_;  // the latest
-  uint64_t num_trials_at_0_ = 0;
+  uint64_t num_trials_ = 0;
   int64_t steps_to_trial_ = kFirstPeriod;
   int64_t steps_left_ = 0;                 // of the trial that is running
   int64_t num_steps_ = 0;                  // planned since the cap changed or all was forgotten

@@ -33,7 +33,7 @@ int Scheduler::draft_cap() const { return draft_policy_->cap(); }
 // By cap: how many times as many requests would run. Where none waits, as many as do; else their
 // memory decides.
 std::vector<double> Scheduler::requests_by_cap() const {
-  std::vector<double> running(config_.num_draft_tokens + 1, 1.0);
+  std::vector<double> running(config_.draft.num_tokens + 1, 1.0);
   if (waiting_.empty() || running_.empty()) return running;
   const KvGeometry& geometry = kv_.front()->geometry();
   double record_bytes = 0;
@@ -45,7 +45,7 @@ std::vector<double> Scheduler::requests_by_cap() const {
   const double items = tokens / static_cast<double>(running_.size()) / kHostBlockTokens;
   const auto required = [&](int cap) {
     const auto rows =
-        static_cast<double>(decode_rows_with(geometry, cap, config_.num_draft_tokens));
+        static_cast<double>(decode_rows_with(geometry, cap, config_.draft.num_tokens));
     return rows * record_bytes + items * static_cast<double>(geometry.index_item_bytes);
   };
   const double places = static_cast<double>(config_.max_running) * std::ssize(kv_);
@@ -60,7 +60,7 @@ std::vector<double> Scheduler::requests_by_cap() const {
 // Of every rank, or of none: false where a rank has no memory for more rows.
 bool Scheduler::set_decode_rows(int cap) {
   const auto rows = [&](int with) {
-    return decode_rows_with(kv_.front()->geometry(), with, config_.num_draft_tokens);
+    return decode_rows_with(kv_.front()->geometry(), with, config_.draft.num_tokens);
   };
   for (size_t rank = 0; rank < kv_.size(); ++rank) {
     if (kv_[rank]->set_decode_rows(rows(cap))) continue;
@@ -75,8 +75,7 @@ void Scheduler::choose_draft_cap() {
   for (const auto& sequence : running_) {
     if (sequence->num_output_tokens() > 0) requests.push_back(&sequence->draft_record);
   }
-  const std::vector<double> cached(config_.num_draft_tokens + 1, 1.0);
-  const int cap = draft_policy_->best_cap(requests, requests_by_cap(), cached);
+  const int cap = draft_policy_->best_cap(requests, requests_by_cap());
   if (cap != draft_cap() && set_decode_rows(cap)) draft_policy_->set_cap(cap);
 }
 

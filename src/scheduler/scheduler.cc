@@ -56,8 +56,8 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::vector<KvManager*> kv,
   DHS_CHECK(!kv_.empty(), "a scheduler of no rank");
   DHS_CHECK(config_.max_running <= config_.max_batched_tokens, "max_running ", config_.max_running,
             " exceeds max_batched_tokens ", config_.max_batched_tokens);
-  draft_policy_ = std::make_unique<DraftPolicy>(
-      config_.num_draft_tokens, config_.is_draft_length_adaptive, record_fetch_s(*kv_.front()));
+  draft_policy_ = std::make_unique<DraftPolicy>(config_.draft.num_tokens, config_.draft.is_adaptive,
+                                                record_fetch_s(*kv_.front()));
 }
 
 Scheduler::~Scheduler() = default;
@@ -111,7 +111,7 @@ void Scheduler::enqueue(RequestId id, GenerateRequest request) {
   sequence->id = id;
   sequence->arrival = ++num_arrivals_;
   sequence->num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  sequence->num_lookahead_tokens = config_.num_lookahead_tokens;
+  sequence->num_lookahead_tokens = config_.draft.num_lookahead_tokens;
   sequence->tokens = std::move(request.prompt);
   sequence->request = std::move(request);
   SamplingParams& sampling = sequence->request.sampling;
@@ -123,7 +123,8 @@ void Scheduler::enqueue(RequestId id, GenerateRequest request) {
   if (!sampling.ignore_eos) {
     sequence->stop_tokens.insert(sequence->stop_tokens.end(), stop_at_.begin(), stop_at_.end());
   }
-  if (config_.ngram_max > 0) sequence->lookup.emplace(config_.ngram_min, config_.ngram_max);
+  const DraftSchedule& draft = config_.draft;
+  if (draft.ngram_max > 0) sequence->lookup.emplace(draft.ngram_min, draft.ngram_max);
   sequence->usage.prompt_tokens = sequence->num_prompt_tokens;
   Sequence::insert(std::move(sequence), waiting_);
 }

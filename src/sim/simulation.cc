@@ -30,8 +30,8 @@ SchedulerConfig scheduler_config(const SimConfig& config) {
   scheduler.max_running = config.scheduler.max_running;
   scheduler.max_batched_tokens = kUnlimitedTokens;
   scheduler.prefill_chunk = kUnlimitedTokens;
-  scheduler.num_draft_tokens = config.draft.num_tokens;
-  scheduler.is_draft_length_adaptive = config.draft.is_adaptive;
+  scheduler.draft = {.num_tokens = config.draft.num_tokens,
+                     .is_adaptive = config.draft.is_adaptive};
   return scheduler;
 }
 

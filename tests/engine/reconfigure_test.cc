@@ -83,6 +83,27 @@ TEST(Reconfigure, under_load_changes_no_bit_of_any_output) {
   EXPECT_GT(num_fetched(state), 0);
 }
 
+// An MTP layer writes rows for what it proposes: it needs room for them, before and after.
+TEST(Reconfigure, leaves_drafts_as_they_are) {
+  EngineConfig config = demo_config();
+  config.draft = {
+      .kind = DraftKind::kMtp, .path = DHS_SOURCE_DIR "/tests/models/demo/mtp", .max_tokens = 7};
+  std::vector<DraftCounts> counts;
+  for (const bool is_reconfigured : {false, true}) {
+    auto engine = start_engine(config);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    if (is_reconfigured) {
+      ASSERT_TRUE((*engine)->reconfigure(config.residency, config.scheduler).ok());
+    }
+    generate_all(**engine, requests());
+    expect_all_memory_free(**engine);
+    counts.push_back((*engine)->state().drafts);
+  }
+  EXPECT_GT(counts[0].accepted, 0);
+  EXPECT_EQ(counts[0].verified_at, counts[1].verified_at);
+  EXPECT_EQ(counts[0].accepted_at, counts[1].accepted_at);
+}
+
 TEST(Reconfigure, an_idle_engine_shows_the_change_at_once_and_serves_by_it) {
   const EngineConfig config = tight_config();
   auto engine = start_engine(config);

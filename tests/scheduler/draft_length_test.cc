@@ -93,8 +93,7 @@ DraftLoad load_of(int num_requests, double acceptance) {
   DraftLoad load{.requests = {},
                  .base_s = 0.010,
                  .proposing_s = 0.002,
-                 .running = std::vector<double>(5, 1.0),
-                 .cached = std::vector<double>(5, 1.0)};
+                 .running = std::vector<double>(5, 1.0)};
   for (int i = 0; i < num_requests; ++i) {
     load.requests.push_back({.acceptance = std::vector<double>(4, acceptance), .row_s = 0.0002});
   }
@@ -112,7 +111,7 @@ TEST(DraftLength, output_is_tokens_by_seconds_at_the_best_lengths) {
   EXPECT_GT(output_under(many, 0), output_under(many, 4));
 }
 
-TEST(DraftLength, more_running_requests_and_fewer_cached_rows_count) {
+TEST(DraftLength, more_running_requests_and_more_misses_of_each_count) {
   DraftLoad load = load_of(100, 0.5);
   const double before = output_under(load, 0);
   load.running[0] = 1.5;
@@ -121,8 +120,6 @@ TEST(DraftLength, more_running_requests_and_fewer_cached_rows_count) {
   for (DraftLoad::Request& request : load.requests) request.fetch_s = 0.0001;
   const double factor = std::pow(1.5, 1.05);
   EXPECT_NEAR(output_under(load, 0), 150 / (0.010 + 150 * (0.0002 + 0.0001 * factor)), 1e-9);
-  load.cached[0] = 1.5;
-  EXPECT_NEAR(output_under(load, 0), 150 / (0.010 + 150 * 0.0003), 1e-9);
 }
 
 TEST(DraftLength, changes_when_another_cap_was_better_three_times_in_a_row) {
@@ -167,7 +164,7 @@ class Machine {
     std::vector<const RequestDrafts*> requests;
     for (const RequestDrafts& drafts : drafts_) requests.push_back(&drafts);
     const std::vector<double> same(kMost + 1, 1.0);
-    policy_.set_cap(policy_.best_cap(requests, same, same));
+    policy_.set_cap(policy_.best_cap(requests, same));
   }
 
   void step(const std::vector<double>& acceptance, bool gives_confidence) {

@@ -9,7 +9,7 @@ namespace dhs {
 namespace {
 
 constexpr SchedulerConfig kConfig = {
-    .max_running = 4, .max_batched_tokens = 16, .num_draft_tokens = 3};
+    .max_running = 4, .max_batched_tokens = 16, .draft = {.num_tokens = 3}};
 
 using Tokens = std::vector<TokenId>;
 
@@ -118,12 +118,12 @@ absl::Duration taken(const RankPlan& plan) {
 
 TEST(Drafts, are_given_up_where_none_is_accepted_and_nothing_is_asked_for_any_more) {
   SchedulerConfig config = kConfig;
-  config.is_draft_length_adaptive = true;
+  config.draft.is_adaptive = true;
   SchedulerDriver driver(config, 64);
   driver.set_proposals({60, 61, 62});
   driver.set_elapsed(taken);
   for (uint64_t request : {1, 2}) {
-    driver.enqueue(request, {.prompt_tokens = 5, .max_tokens = 1200});
+    driver.enqueue(request, {.prompt_tokens = 5, .max_tokens = 1900});
   }
   EXPECT_EQ(driver.scheduler().draft_cap(), 3);
   for (int i = 0; i < 600; ++i) driver.step();
@@ -131,7 +131,7 @@ TEST(Drafts, are_given_up_where_none_is_accepted_and_nothing_is_asked_for_any_mo
   int num_asked = 0;
   int num_verified = 0;
   int num_asking = 0;
-  for (int i = 0; i < 512; ++i) {
+  for (int i = 0; i < 1200; ++i) {
     const StepRecord step = driver.step();
     num_asking += step.work.at(0).num_tokens_to_draft > 0 ? 1 : 0;
     num_asked += step.work.at(0).num_tokens_to_draft;
@@ -145,7 +145,7 @@ TEST(Drafts, are_given_up_where_none_is_accepted_and_nothing_is_asked_for_any_mo
 
 TEST(Drafts, are_all_verified_where_all_are_accepted) {
   SchedulerConfig config = kConfig;
-  config.is_draft_length_adaptive = true;
+  config.draft.is_adaptive = true;
   SchedulerDriver driver(config, 64);
   driver.set_proposals({60, 61, 62});
   driver.set_elapsed(taken);

@@ -12,7 +12,7 @@ using ::testing::IsEmpty;
 
 constexpr SchedulerConfig kPlain = {.max_running = 4, .max_batched_tokens = 16};
 constexpr SchedulerConfig kDrafting = {
-    .max_running = 4, .max_batched_tokens = 16, .num_draft_tokens = 3};
+    .max_running = 4, .max_batched_tokens = 16, .draft = {.num_tokens = 3}};
 
 auto drawing(std::vector<TokenId> tokens) {
   return [tokens](uint64_t) { return tokens; };

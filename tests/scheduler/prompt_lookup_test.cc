@@ -71,9 +71,7 @@ TEST(PromptLookup, finds_what_a_search_of_the_whole_sequence_finds) {
 
 constexpr SchedulerConfig kConfig = {.max_running = 4,
                                      .max_batched_tokens = 16,
-                                     .num_draft_tokens = 3,
-                                     .ngram_min = 2,
-                                     .ngram_max = 3};
+                                     .draft = {.num_tokens = 3, .ngram_min = 2, .ngram_max = 3}};
 
 auto drawing(Tokens tokens) {
   return [tokens](uint64_t) { return tokens; };

@@ -65,10 +65,10 @@ class Simulation {
             world.residency),
         scheduler_({.max_running = world.max_running,
                     .max_batched_tokens = world.max_batched_tokens,
-                    .num_draft_tokens = world.num_draft_tokens,
-                    .is_draft_length_adaptive = world.is_draft_length_adaptive,
-                    .ngram_min = world.looks_up_prompts ? 1 : 0,
-                    .ngram_max = world.looks_up_prompts ? 3 : 0},
+                    .draft = {.num_tokens = world.num_draft_tokens,
+                              .is_adaptive = world.is_draft_length_adaptive,
+                              .ngram_min = world.looks_up_prompts ? 1 : 0,
+                              .ngram_max = world.looks_up_prompts ? 3 : 0}},
                    {&kv_}, {kEndToken}),
         executor_(kv_.geometry(), kv_.capacity(), world.seed) {}
 

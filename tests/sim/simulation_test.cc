@@ -161,8 +161,8 @@ struct World {
         scheduler({.max_running = 64,
                    .max_batched_tokens = 1 << 30,
                    .prefill_chunk = 1 << 30,
-                   .num_draft_tokens = config.draft.num_tokens,
-                   .is_draft_length_adaptive = config.draft.is_adaptive},
+                   .draft = {.num_tokens = config.draft.num_tokens,
+                             .is_adaptive = config.draft.is_adaptive}},
                   {&kv}, {}),
         executor(config, capacity) {}
 

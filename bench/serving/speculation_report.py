@@ -237,11 +237,16 @@ def ratio_table(results, summary):
                  + ['worst to any length'], rows)
 
 
+def rounds_words(results):
+    counts = sorted({len(cell.runs) for cell in results.cells.values()})
+    return f'{counts[0]} to {counts[-1]}' if len(counts) > 1 else f'{counts[0]}'
+
+
 def tables(setup, results, summary):
     return (f'{setup["device"]}, demo model, device memory of '
             f'{setup["device_pool_bytes"] / 2**20:.0f} MiB, emulated link of '
             f'{setup["link_bytes_per_s"] / 1e6:.0f} MB/s, {setup["prompts"]} prompts of '
-            f'{setup["prompt_tokens"]} tokens of held-out text, medians of {setup["rounds"]} '
+            f'{setup["prompt_tokens"]} tokens of held-out text, medians of {rounds_words(results)} '
             f'rounds.\n\n{acceptance_table(results, summary)}\n{speed_table(results)}\n'
             f'{ratio_table(results, summary)}')
 

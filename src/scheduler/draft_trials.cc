@@ -15,7 +15,7 @@ constexpr size_t kRatios = 5;
 constexpr double kDrawMemory = 0.995;
 constexpr double kTrialDrawMemory = 0.98;
 constexpr int64_t kPatience = 128;  // steps in which trials are waited for
-constexpr int64_t kLongAgo = 4096;  // steps: more than the next trials of each kind take
+constexpr int64_t kLongAgo = 8192;  // steps: more than the next trials of each kind take
 
 // An even number: of the two in the middle.
 double median(std::vector<double> values) {
@@ -64,7 +64,7 @@ void DraftTrials::begin_trial(int promising) {
 int64_t DraftTrials::period_after(int64_t num_steps) const {
   const bool is_compared =
       (cap_ == 0 || is_known(cap_)) && (trial_.cap == 0 || is_known(trial_.cap));
-  if (!is_compared) return num_steps_ < kPatience ? kFirstPeriod : kLongestPeriod;
+  if (!is_compared) return num_steps_ < kPatience ? kFirstPeriod : kUnknownPeriod;
   const double usual_steps = static_cast<double>(num_steps) * ratio(trial_.cap) / ratio(cap_);
   const double lost = usual_steps * (1 - gain(trial_.cap).value_or(1) / gain(cap_).value_or(1));
   return std::clamp(static_cast<int64_t>(lost / kMostCost), kShortestPeriod, kLongestPeriod);

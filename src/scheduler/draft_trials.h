@@ -43,11 +43,13 @@ class DraftTrials {
   bool is_to_come() const;
 
   static constexpr int64_t kFewestTrials = 2;
-  // Steps from trial to trial: the first ones; then what their cost allows, between two bounds.
+  // Steps from trial to trial: the first ones; where those led to nothing; then what their cost
+  // allows, between two bounds.
   static constexpr int64_t kFirstPeriod = 16;
+  static constexpr int64_t kUnknownPeriod = 128;
   static constexpr int64_t kShortestPeriod = 32;
-  static constexpr int64_t kLongestPeriod = 1024;
-  static constexpr double kMostCost = 0.01;  // of the output
+  static constexpr int64_t kLongestPeriod = 2048;
+  static constexpr double kMostCost = 0.005;  // of the output
   // Steps of a trial. With drafts and few requests more, as so many draws are wanted.
   static constexpr int64_t kFewestSteps = 4;
   static constexpr int64_t kFewestDraws = 12;

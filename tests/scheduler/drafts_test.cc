@@ -123,7 +123,7 @@ TEST(Drafts, are_given_up_where_none_is_accepted_and_nothing_is_asked_for_any_mo
   driver.set_proposals({60, 61, 62});
   driver.set_elapsed(taken);
   for (uint64_t request : {1, 2}) {
-    driver.enqueue(request, {.prompt_tokens = 5, .max_tokens = 1900});
+    driver.enqueue(request, {.prompt_tokens = 5, .max_tokens = 1950});
   }
   EXPECT_EQ(driver.scheduler().draft_cap(), 3);
   for (int i = 0; i < 600; ++i) driver.step();
@@ -131,7 +131,7 @@ TEST(Drafts, are_given_up_where_none_is_accepted_and_nothing_is_asked_for_any_mo
   int num_asked = 0;
   int num_verified = 0;
   int num_asking = 0;
-  for (int i = 0; i < 1200; ++i) {
+  for (int i = 0; i < 1300; ++i) {
     const StepRecord step = driver.step();
     num_asking += step.work.at(0).num_tokens_to_draft > 0 ? 1 : 0;
     num_asked += step.work.at(0).num_tokens_to_draft;

@@ -27,7 +27,7 @@ struct Phase {
   int concurrency;
   float temperature;
   int64_t tokens_each;
-  int rounds;  // many short ones: what the machine does meanwhile befalls all alike
+  int rounds;
 };
 
 struct Plan {
@@ -45,7 +45,7 @@ Plan full_plan(const std::string& drafts_dir) {
     const std::vector<DraftVariant> more = variants_of(draft, drafts_dir, 2);
     plan.variants.insert(plan.variants.end(), more.begin(), more.end());
   }
-  plan.phases = {{4, 0, 256, 12}, {16, 0, 96, 12}, {1, 0, 256, 30}, {4, 1, 192, 6}};
+  plan.phases = {{4, 0, 512, 6}, {16, 0, 192, 6}, {1, 0, 512, 12}, {4, 1, 256, 4}};
   return plan;
 }
 

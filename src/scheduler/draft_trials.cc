@@ -44,20 +44,17 @@ void DraftTrials::take_cap(int cap) {
   num_steps_ = 0;
   steps_left_ = 0;
   steps_to_trial_ = std::min(steps_to_trial_, kShortestPeriod);
+  steps_to_highest_ = std::max(steps_to_highest_, kShortestPeriod);
   usual_s_.clear();
   trial_s_.clear();
 }
 
-// The first trials at a cap above 0 tell how long steps take without drafts.
-void DraftTrials::begin_trial(int promising) {
-  const auto highest = static_cast<int>(std::ssize(arms_)) - 1;
-  const bool is_highest_next = cap_ < highest && (cap_ == 0 || is_known(cap_));
-  const bool verifies_all = is_highest_next && ++num_trials_ % 2 == 0;
-  trial_ = {.cap = verifies_all ? highest : cap_ > 0 ? 0 : promising, .verifies_all = verifies_all};
+void DraftTrials::begin_trial(const Trial& trial, int64_t& steps_to_next) {
+  trial_ = trial;
   const double draws = trial_.cap > 0 ? kFewestDraws : 0;
   const auto steps = static_cast<int64_t>(std::ceil(draws / std::max(1.0, requests_)));
   steps_left_ = std::max(kFewestSteps, steps);
-  steps_to_trial_ = period_after(steps_left_);
+  steps_to_next = period_after(steps_left_);
 }
 
 // In the time of the trial the usual steps would have brought more. So many may be lost that way.
@@ -70,11 +67,21 @@ int64_t DraftTrials::period_after(int64_t num_steps) const {
   return std::clamp(static_cast<int64_t>(lost / kMostCost), kShortestPeriod, kLongestPeriod);
 }
 
+// Trials of the most drafts wait until it is known what steps at the cap take.
 std::optional<DraftTrials::Trial> DraftTrials::begin_step(int cap, int promising) {
   take_cap(cap);
   ++num_steps_;
   for (Arm& arm : arms_) ++arm.age;
-  if (steps_left_ == 0 && --steps_to_trial_ <= 0) begin_trial(promising);
+  if (steps_left_ == 0) {
+    const auto highest = static_cast<int>(std::ssize(arms_)) - 1;
+    --steps_to_trial_;
+    --steps_to_highest_;
+    if (steps_to_trial_ <= 0) {
+      begin_trial({.cap = cap_ > 0 ? 0 : promising}, steps_to_trial_);
+    } else if (steps_to_highest_ <= 0 && cap_ < highest && (cap_ == 0 || is_known(cap_))) {
+      begin_trial({.cap = highest, .verifies_all = true}, steps_to_highest_);
+    }
+  }
   if (steps_left_ == 0) return std::nullopt;
   --steps_left_;
   return trial_;
@@ -87,6 +94,7 @@ void DraftTrials::forget(double requests) {
   usual_s_.clear();
   trial_s_.clear();
   steps_to_trial_ = std::min(steps_to_trial_, kFirstPeriod);
+  steps_to_highest_ = std::min(steps_to_highest_, 2 * kFirstPeriod);
 }
 
 void DraftTrials::count_draws(const Step& step) {

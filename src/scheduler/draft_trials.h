@@ -4,10 +4,10 @@
 //
 //   gain = tokens of a draw with drafts / (seconds of a step with drafts / seconds of one without)
 //
-// At a cap above 0 a trial does without drafts, at 0 it asks for as many as promise most. Every
-// other trial asks for the most there are, to verify them all: promises rest on what was tried, and
-// rows cost less where they are many. When a trial begins follows from steps before it, never from
-// a token that it decides about.
+// At a cap above 0 a trial does without drafts, at 0 it asks for as many as promise most. Others,
+// with a schedule of their own, ask for the most there are, to verify them all: promises rest on
+// what was tried, and rows cost less where they are many. When a trial begins follows from steps
+// before it, never from a token that it decides about.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class DraftTrials {
   static constexpr int64_t kUnknownPeriod = 128;
   static constexpr int64_t kShortestPeriod = 32;
   static constexpr int64_t kLongestPeriod = 2048;
-  static constexpr double kMostCost = 0.005;  // of the output
+  static constexpr double kMostCost = 0.005;  // of the output, each kind
   // Steps of a trial. With drafts and few requests more, as so many draws are wanted.
   static constexpr int64_t kFewestSteps = 4;
   static constexpr int64_t kFewestDraws = 12;
@@ -63,7 +63,7 @@ class DraftTrials {
   };
 
   void take_cap(int cap);
-  void begin_trial(int promising);
+  void begin_trial(const Trial& trial, int64_t& steps_to_next);
   void end_trial();
   void add_ratio(int cap, double ratio);
   void forget(double requests);
@@ -75,8 +75,8 @@ class DraftTrials {
   std::vector<Arm> arms_;  // by cap
   int cap_ = 0;
   Trial trial_;  // the latest
-  uint64_t num_trials_ = 0;
   int64_t steps_to_trial_ = kFirstPeriod;
+  int64_t steps_to_highest_ = 2 * kFirstPeriod;
   int64_t steps_left_ = 0;                 // of the trial that is running
   int64_t num_steps_ = 0;                  // planned since the cap changed or all was forgotten
   double requests_ = 0;                    // for which the rest holds

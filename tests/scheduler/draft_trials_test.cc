@@ -91,14 +91,28 @@ TEST(DraftTrials, do_without_drafts_where_there_are_some) {
   EXPECT_EQ(steps.front(), DraftTrials::kFirstPeriod - 1);
 }
 
-TEST(DraftTrials, try_what_promises_most_and_the_most_in_turn_where_there_are_none) {
+TEST(DraftTrials, try_what_promises_most_and_also_the_most_where_there_are_none) {
   DraftTrials trials(kHighest);
   Machine machine;
   machine.requests = 2;
-  const std::vector<int64_t> steps = machine.run(trials, 0, 48, 1);
-  ASSERT_EQ(std::ssize(steps), DraftTrials::kFewestDraws) << "two trials of six steps";
+  const std::vector<int64_t> steps = machine.run(trials, 0, 80, 1);
+  ASSERT_FALSE(steps.empty());
   EXPECT_EQ(machine.caps[steps.front()], 1);
-  EXPECT_EQ(machine.caps[steps.back()], kHighest);
+  int num_full = 0;
+  for (const int64_t step : steps) num_full += machine.caps[step] == kHighest ? 1 : 0;
+  EXPECT_GE(num_full, DraftTrials::kFewestDraws / 2) << "a trial of a dozen draws";
+  EXPECT_LT(num_full, std::ssize(steps) / 2 + 1);
+}
+
+TEST(DraftTrials, of_a_kind_that_costs_much_do_not_keep_the_other_kind_from_being_made) {
+  DraftTrials trials(kHighest);
+  Machine machine;
+  machine.slower = 4;  // drafts lose, none does not
+  machine.run(trials, 2, 400);
+  const std::vector<int64_t> steps = machine.run(trials, 2, 1000);
+  int num_plain = 0;
+  for (const int64_t step : steps) num_plain += machine.caps[step] == 0 ? 1 : 0;
+  EXPECT_GE(num_plain, 4 * 20) << "every 32 steps or so";
 }
 
 TEST(DraftTrials, cost_little_of_the_output) {
@@ -111,7 +125,7 @@ TEST(DraftTrials, cost_little_of_the_output) {
     const auto num_in_trial = static_cast<double>(machine.run(trials, cap, num_steps).size());
     const double lost = cap == 0 ? 4 * (1 - 0.75) : 1 / 1.5 * (1 - 1 / 2.0);
     EXPECT_GT(num_in_trial, 0);
-    EXPECT_LE(num_in_trial * lost, 1.1 * DraftTrials::kMostCost * num_steps);
+    EXPECT_LE(num_in_trial * lost, 2.2 * DraftTrials::kMostCost * num_steps);
   }
 }
 

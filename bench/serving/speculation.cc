@@ -45,7 +45,7 @@ Plan full_plan(const std::string& drafts_dir) {
     const std::vector<DraftVariant> more = variants_of(draft, drafts_dir, 2);
     plan.variants.insert(plan.variants.end(), more.begin(), more.end());
   }
-  plan.phases = {{4, 0, 512, 6}, {16, 0, 192, 6}, {1, 0, 512, 12}, {4, 1, 256, 4}};
+  plan.phases = {{4, 0, 256, 7}, {16, 0, 128, 6}, {1, 0, 512, 10}, {4, 1, 256, 3}};
   return plan;
 }
 
@@ -106,17 +106,18 @@ double load_average() {
   return getloadavg(&average, 1) == 1 ? average : -1;
 }
 
-std::string run_json(const DraftVariant& variant, const Phase& phase, int round,
-                     const DecodeWindow& window) {
+std::string run_json(const DraftVariant& variant, const std::string& beside, const Phase& phase,
+                     int round, const DecodeWindow& window) {
   return absl::StrFormat(
-      "{\"draft\": \"%s\", \"length\": \"%s\", \"concurrency\": %d, \"temperature\": %g, "
+      "{\"draft\": \"%s\", \"length\": \"%s\", \"beside\": \"%s\", "
+      "\"concurrency\": %d, \"temperature\": %g, "
       "\"round\": %d, \"seconds\": %.4f, \"running\": %d, \"steps\": %d, \"tokens\": %d, "
       "\"draws_with_drafts\": %d, \"drafts_verified\": %d, \"drafts_accepted\": %d, "
       "\"verified_at\": [%s], \"accepted_at\": [%s], \"draft_cap\": %d, \"rows_needed\": %d, "
       "\"rows_fetched\": %d, \"fetched_bytes\": %d}",
-      variant.draft, variant.length, phase.concurrency, phase.temperature, round, window.seconds,
-      window.running, window.steps, window.tokens, window.draws_with_drafts, window.drafts_verified,
-      window.drafts_accepted, absl::StrJoin(window.verified_at, ", "),
+      variant.draft, variant.length, beside, phase.concurrency, phase.temperature, round,
+      window.seconds, window.running, window.steps, window.tokens, window.draws_with_drafts,
+      window.drafts_verified, window.drafts_accepted, absl::StrJoin(window.verified_at, ", "),
       absl::StrJoin(window.accepted_at, ", "), window.draft_cap, window.rows_needed,
       window.rows_fetched, window.fetched_bytes);
 }
@@ -130,6 +131,10 @@ class Bench {
     }
     for (const DraftVariant& variant : plan_.variants) {
       engines_.push_back(or_die(start_engine(make_config(model_dir, plan_, variant.config))));
+    }
+    for (size_t i = 1; i < plan_.variants.size(); ++i) {
+      if (plan_.variants[i].draft != plan_.variants[i - 1].draft) groups_.push_back({0});
+      groups_.back().push_back(i);
     }
   }
 
@@ -178,24 +183,33 @@ class Bench {
     } while (is_adaptive && decoded_s < plan_.settle_s);
   }
 
-  // Each begins a round in turn, so that none is always measured behind the same one.
+  // What is compared is measured beside each other: the lengths of a draft, and no draft. Each
+  // begins in turn, so that none is always measured behind the same one.
   void run_round(const Phase& phase, int round) {
-    for (size_t i = 0; i < engines_.size(); ++i) {
-      const size_t engine = (i + round) % engines_.size();
-      const DraftVariant& variant = plan_.variants[engine];
-      const DecodeWindow window = decode(engine, phase, round);
-      runs_.push_back(run_json(variant, phase, round, window));
-      std::printf("%-8s %-5s x%-3d t %g round %d: %7.1f tokens/s, %.2f tokens a verify step\n",
-                  variant.draft.c_str(), variant.length.c_str(), phase.concurrency,
-                  phase.temperature, round, static_cast<double>(window.tokens) / window.seconds,
-                  1 + static_cast<double>(window.drafts_accepted) /
-                          static_cast<double>(std::max<int64_t>(1, window.draws_with_drafts)));
-      std::fflush(stdout);
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const std::vector<size_t>& group = groups_[g];
+      // No prompts come again soon, neither with a draft nor without.
+      const int prompts = 5 * round + static_cast<int>(g);
+      for (size_t i = 0; i < group.size(); ++i) {
+        run_window(group[(i + round) % group.size()], group.back(), phase, round, prompts);
+      }
     }
   }
 
-  DecodeWindow decode(size_t engine, const Phase& phase, int round) {
-    const int first = round * phase.concurrency % kNumPrompts;
+  void run_window(size_t engine, size_t beside, const Phase& phase, int round, int prompts) {
+    const DraftVariant& variant = plan_.variants[engine];
+    const DecodeWindow window = decode(engine, phase, prompts);
+    runs_.push_back(run_json(variant, plan_.variants[beside].draft, phase, round, window));
+    std::printf("%-8s %-5s x%-3d t %g round %d: %7.1f tokens/s, %.2f tokens a verify step\n",
+                variant.draft.c_str(), variant.length.c_str(), phase.concurrency, phase.temperature,
+                round, static_cast<double>(window.tokens) / window.seconds,
+                1 + static_cast<double>(window.drafts_accepted) /
+                        static_cast<double>(std::max<int64_t>(1, window.draws_with_drafts)));
+    std::fflush(stdout);
+  }
+
+  DecodeWindow decode(size_t engine, const Phase& phase, int prompts) {
+    const int first = prompts * phase.concurrency % kNumPrompts;
     DecodeWindow window = measure_decode(*engines_[engine], prompts_,
                                          {.concurrency = phase.concurrency,
                                           .temperature = phase.temperature,
@@ -213,6 +227,7 @@ class Bench {
   const Plan plan_;
   std::vector<std::vector<TokenId>> prompts_;
   std::vector<std::unique_ptr<Engine>> engines_;  // by variant
+  std::vector<std::vector<size_t>> groups_;       // engines: without a draft, then all of one draft
   std::vector<std::string> runs_;
   std::vector<double> load_averages_;
   GreedyOutputs greedy_;

@@ -64,6 +64,8 @@ class Results:
             key = (run['draft'], run['length'], run['concurrency'], run['temperature'])
             cells[key].append(run)
         self.cells = {key: Cell(runs) for key, runs in cells.items()}
+        self.plain_runs = [run for run in runs
+                           if run['draft'] == 'none' and run['temperature'] == 0]
         self.drafts = list(dict.fromkeys(key[0] for key in self.cells if key[0] != 'none'))
         self.concurrencies = sorted({key[2] for key in self.cells if key[3] == 0})
 
@@ -75,8 +77,10 @@ class Results:
     def greedy(self, draft, length, concurrency):
         return self.cells[draft, length, concurrency, 0]
 
-    def plain(self, concurrency):
-        return self.greedy('none', '0', concurrency)
+    def plain(self, draft, concurrency):
+        """As measured beside this draft."""
+        return Cell([run for run in self.plain_runs
+                     if run['beside'] == draft and run['concurrency'] == concurrency])
 
     def accepted_length(self, draft, is_greedy):
         """Of the full fixed length, over all concurrencies."""
@@ -93,7 +97,7 @@ def ratio(cell, other):
 
 def adaptive_ratio(results, draft, concurrency, lengths):
     """To the faster one of no draft and these fixed lengths."""
-    others = [results.plain(concurrency)]
+    others = [results.plain(draft, concurrency)]
     others += [results.greedy(draft, length, concurrency) for length in lengths]
     return ratio(results.greedy(draft, 'auto', concurrency), max(others, key=Cell.speed))
 
@@ -124,12 +128,12 @@ def rounded(value):
 
 def summary_of_draft(results, draft):
     full = results.lengths(draft)[-1]
-    gains = {c: ratio(results.greedy(draft, full, c), results.plain(c))
+    gains = {c: ratio(results.greedy(draft, full, c), results.plain(draft, c))
              for c in results.concurrencies}
     to_full = {c: adaptive_ratio(results, draft, c, [full]) for c in results.concurrencies}
     to_any = {c: adaptive_ratio(results, draft, c, results.lengths(draft))
               for c in results.concurrencies}
-    speeds = {c: {'plain': round(results.plain(c).speed(), 1),
+    speeds = {c: {'plain': round(results.plain(draft, c).speed(), 1),
                   'fixed': round(results.greedy(draft, full, c).speed(), 1),
                   'adaptive': round(results.greedy(draft, 'auto', c).speed(), 1)}
               for c in results.concurrencies}
@@ -264,7 +268,8 @@ def replace_marked(path, text):
 
 def draw(path, results, summary):
     def lines(which):
-        return {'none': [(c, results.plain(c).speed()) for c in results.concurrencies],
+        return {'none': [(c, results.greedy('none', '0', c).speed())
+                         for c in results.concurrencies],
                 **{draft: [(c, summary[draft]['tokens_per_s'][c][which])
                            for c in results.concurrencies] for draft in results.drafts}}
     bars = [(f'{draft}, {words}', summary[draft][key] or 0) for draft in results.drafts

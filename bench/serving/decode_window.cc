@@ -3,8 +3,9 @@
 #include <absl/time/clock.h>
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 namespace dhs::bench {
@@ -13,38 +14,63 @@ namespace {
 // A request that accepts much runs ahead of the mean; it must not end before the window does.
 constexpr int64_t kMostAhead = 5;
 
+// Of all requests of a window.
+class Progress {
+ public:
+  explicit Progress(int64_t warm_tokens) : warm_tokens_(warm_tokens) {}
+
+  // A request has so many tokens after num_new.
+  void add_tokens(int64_t num_new, int64_t num_tokens) {
+    if (num_tokens < warm_tokens_ || num_tokens - num_new >= warm_tokens_) return;
+    const std::lock_guard lock(mutex_);
+    ++num_warm_;
+    changed_.notify_all();
+  }
+  void add_finished() {
+    const std::lock_guard lock(mutex_);
+    ++num_finished_;
+    changed_.notify_all();
+  }
+
+  void wait_until_warm(int64_t num_requests) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return num_warm_ >= num_requests; });
+  }
+  void wait_until_finished(int64_t num_requests) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return num_finished_ >= num_requests; });
+  }
+  int64_t num_finished() {
+    const std::lock_guard lock(mutex_);
+    return num_finished_;
+  }
+
+ private:
+  const int64_t warm_tokens_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t num_warm_ = 0;
+  int64_t num_finished_ = 0;
+};
+
 class KeepingSink final : public TokenSink {
  public:
+  explicit KeepingSink(Progress& progress) : progress_(progress) {}
+
   void on_tokens(const std::vector<TokenOutput>& tokens) override {
     for (const TokenOutput& token : tokens) tokens_.push_back(token.token);
-    num_tokens_ = std::ssize(tokens_);
+    progress_.add_tokens(std::ssize(tokens), std::ssize(tokens_));
   }
   void on_finished(const Finished& finished) override {
     if (finished.reason == FinishReason::kError) die(finished.error);
-    is_finished_ = true;
+    progress_.add_finished();
   }
-  int64_t num_tokens() const { return num_tokens_; }
-  bool is_finished() const { return is_finished_; }
   std::vector<TokenId> take_tokens() { return std::move(tokens_); }  // once finished
 
  private:
+  Progress& progress_;
   std::vector<TokenId> tokens_;
-  std::atomic<int64_t> num_tokens_ = 0;
-  std::atomic<bool> is_finished_ = false;
 };
-
-using Sinks = std::vector<std::shared_ptr<KeepingSink>>;
-
-template <class Condition>
-void wait_until(const Condition& holds) {
-  while (!holds()) std::this_thread::sleep_for(std::chrono::microseconds(100));
-}
-
-int64_t num_tokens(const Sinks& sinks) {
-  int64_t total = 0;
-  for (const auto& sink : sinks) total += sink->num_tokens();
-  return total;
-}
 
 GenerateRequest make_request(const std::vector<TokenId>& prompt, const DecodeLoad& load,
                              int64_t longest, uint64_t seed) {
@@ -85,43 +111,78 @@ DecodeWindow difference(const EngineState& from, const EngineState& to) {
   return window;
 }
 
+// One engine's.
+class Decode {
+ public:
+  Decode(GatedEngine& gated, const std::vector<std::vector<TokenId>>& prompts,
+         const DecodeLoad& load)
+      : gate_(*gated.gate), engine_(*gated.engine), load_(load), progress_(load.warm_tokens) {
+    const int64_t longest = engine_.model_info().longest_request;
+    for (int i = 0; i < load.concurrency; ++i) {
+      const size_t prompt = (load.first_prompt + i) % prompts.size();
+      sinks_.push_back(std::make_shared<KeepingSink>(progress_));
+      requests_.push_back(or_die(engine_.submit(
+          make_request(prompts[prompt], load, longest, 1000 + prompt), sinks_.back())));
+    }
+    progress_.wait_until_warm(load.concurrency);
+    gate_.close();
+    from_ = engine_.state();
+  }
+
+  bool is_over() const {
+    const int64_t tokens = engine_.state().generated_tokens - from_.generated_tokens;
+    return seconds_ >= load_.longest_s || tokens >= load_.concurrency * load_.tokens_each;
+  }
+
+  void take_turn() {
+    const absl::Time begin = absl::Now();
+    gate_.open();
+    absl::SleepFor(absl::Seconds(load_.turn_s));
+    seconds_ += absl::ToDoubleSeconds(gate_.close() - begin);
+  }
+
+  DecodeWindow end() {
+    DecodeWindow window = difference(from_, engine_.state());
+    window.seconds = seconds_;
+    if (progress_.num_finished() > 0) {
+      die(absl::OutOfRangeError("a request ended before its window did"));
+    }
+    gate_.open();
+    for (const RequestId request : requests_) engine_.cancel(request);
+    progress_.wait_until_finished(load_.concurrency);
+    for (const auto& sink : sinks_) window.outputs.push_back(sink->take_tokens());
+    return window;
+  }
+
+ private:
+  Gate& gate_;
+  Engine& engine_;
+  const DecodeLoad load_;
+  Progress progress_;
+  std::vector<std::shared_ptr<KeepingSink>> sinks_;
+  std::vector<RequestId> requests_;
+  EngineState from_;
+  double seconds_ = 0;
+};
+
 }  // namespace
 
-DecodeWindow measure_decode(Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
-                            const DecodeLoad& load) {
-  Sinks sinks;
-  std::vector<RequestId> requests;
-  for (int i = 0; i < load.concurrency; ++i) {
-    const size_t prompt = (load.first_prompt + i) % prompts.size();
-    sinks.push_back(std::make_shared<KeepingSink>());
-    requests.push_back(or_die(engine.submit(
-        make_request(prompts[prompt], load, engine.model_info().longest_request, 1000 + prompt),
-        sinks.back())));
+std::vector<DecodeWindow> measure_in_turns(const std::vector<GatedEngine*>& engines,
+                                           const std::vector<std::vector<TokenId>>& prompts,
+                                           const DecodeLoad& load) {
+  std::vector<std::unique_ptr<Decode>> decodes;
+  for (GatedEngine* engine : engines) {
+    decodes.push_back(std::make_unique<Decode>(*engine, prompts, load));
   }
-  wait_until([&] {
-    return std::all_of(sinks.begin(), sinks.end(),
-                       [&](const auto& s) { return s->num_tokens() >= load.warm_tokens; });
-  });
-  const EngineState from = engine.state();
-  const absl::Time begin = absl::Now();
-  const int64_t target = num_tokens(sinks) + load.concurrency * load.tokens_each;
-  const absl::Time latest = begin + absl::Seconds(load.longest_s);
-  int64_t seen = num_tokens(sinks);
-  wait_until([&] {  // a step's end: no window cuts one
-    const int64_t before = std::exchange(seen, num_tokens(sinks));
-    return seen >= target || (seen > before && absl::Now() >= latest);
-  });
-  const absl::Time end = absl::Now();
-  const EngineState to = engine.state();
-  if (std::any_of(sinks.begin(), sinks.end(), [](const auto& s) { return s->is_finished(); })) {
-    die(absl::OutOfRangeError("a request ended before its window did"));
+  const auto is_over = [](const auto& decode) { return decode->is_over(); };
+  while (!std::all_of(decodes.begin(), decodes.end(), is_over)) {
+    for (const auto& decode : decodes) {
+      if (!decode->is_over()) decode->take_turn();
+    }
   }
-  for (const RequestId request : requests) engine.cancel(request);
-  for (const auto& sink : sinks) wait_until([&] { return sink->is_finished(); });
-  DecodeWindow window = difference(from, to);
-  window.seconds = absl::ToDoubleSeconds(end - begin);
-  for (const auto& sink : sinks) window.outputs.push_back(sink->take_tokens());
-  return window;
+  std::vector<DecodeWindow> windows;
+  for (const auto& decode : decodes) windows.push_back(decode->end());
+  return windows;
 }
 
 }  // namespace dhs::bench

@@ -1,10 +1,11 @@
-// Steady decoding on one engine in this process: so many requests, none joins and none leaves
-// while it is measured.
+// Steady decoding on engines in this process: so many requests on each, none joins and none leaves
+// while they are measured. What is compared is measured in turns of a fraction of a second.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "gated_engine.h"
 #include "workload.h"
 
 namespace dhs::bench {
@@ -15,6 +16,7 @@ struct DecodeLoad {
   int64_t tokens_each = 0;  // of a request on average, measured
   int64_t warm_tokens = 8;  // of every request, before
   double longest_s = 3;     // the window ends by then
+  double turn_s = 0.25;     // and the step that it ends in
   int first_prompt = 0;     // into the prompts; they wrap around
 };
 
@@ -36,10 +38,11 @@ struct DecodeWindow {
   std::vector<std::vector<TokenId>> outputs;  // of every request, from its first token on
 };
 
-// Submits the requests, waits until each has its warm tokens, measures until tokens_each are there
-// on average or longest_s are over, cancels them and waits. Stops the process with a message on an
-// error.
-DecodeWindow measure_decode(Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
-                            const DecodeLoad& load);
+// Of each engine, by its place: the requests are submitted until each has its warm tokens, one
+// engine after the other; then they decode in turns until each has tokens_each on average or has
+// decoded for longest_s; then they are cancelled. Stops the process with a message on an error.
+std::vector<DecodeWindow> measure_in_turns(const std::vector<GatedEngine*>& engines,
+                                           const std::vector<std::vector<TokenId>>& prompts,
+                                           const DecodeLoad& load);
 
 }  // namespace dhs::bench

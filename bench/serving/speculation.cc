@@ -1,5 +1,6 @@
 // What drafts are worth: output, accepted length, verify rows and host fetches of every draft and
-// length at several concurrencies, on one engine for each, measured in turns.
+// length at several concurrencies, on one engine for each. The lengths of a draft and no draft are
+// measured in turns of a quarter of a second.
 //
 //   speculation MODEL_DIR DRAFTS_DIR FOLDER [--quick] [--rounds N]
 //
@@ -35,6 +36,7 @@ struct Plan {
   std::vector<Phase> phases;
   int64_t prompt_tokens = 1536;
   int64_t device_bytes = int64_t{76} << 20;
+  double turn_s = 0.25;
   double settle_s = 4;  // that an adaptive length decodes unmeasured, where a phase begins
 };
 
@@ -45,7 +47,7 @@ Plan full_plan(const std::string& drafts_dir) {
     const std::vector<DraftVariant> more = variants_of(draft, drafts_dir, 2);
     plan.variants.insert(plan.variants.end(), more.begin(), more.end());
   }
-  plan.phases = {{4, 0, 256, 7}, {16, 0, 128, 6}, {1, 0, 512, 10}, {4, 1, 256, 3}};
+  plan.phases = {{4, 0, 256, 7}, {16, 0, 128, 8}, {1, 0, 512, 8}, {4, 1, 256, 3}};
   return plan;
 }
 
@@ -59,6 +61,7 @@ Plan quick_plan(const std::string& drafts_dir) {
   plan.phases = {{1, 0, 32, 1}, {4, 0, 24, 1}, {4, 1, 24, 1}};
   plan.prompt_tokens = 320;
   plan.device_bytes = int64_t{8} << 20;
+  plan.turn_s = 0.02;
   plan.settle_s = 0;
   return plan;
 }
@@ -68,6 +71,8 @@ EngineConfig make_config(const std::string& model_dir, const Plan& plan, const D
   config.model.path = model_dir;
   config.model.name = "demo";
   config.draft = draft;
+  // Two that wait for each other would measure what else the machine does.
+  config.device.num_threads = 1;
   config.device.chunk_bytes = int64_t{128} << 10;
   config.device.memory_bytes = plan.device_bytes;
   config.device.emulate_link = true;
@@ -130,7 +135,7 @@ class Bench {
       prompts_.push_back(window(text, i * std::ssize(text) / kNumPrompts, plan_.prompt_tokens));
     }
     for (const DraftVariant& variant : plan_.variants) {
-      engines_.push_back(or_die(start_engine(make_config(model_dir, plan_, variant.config))));
+      engines_.push_back(start_gated_engine(make_config(model_dir, plan_, variant.config)));
     }
     for (size_t i = 1; i < plan_.variants.size(); ++i) {
       if (plan_.variants[i].draft != plan_.variants[i - 1].draft) groups_.push_back({0});
@@ -147,7 +152,7 @@ class Bench {
       load_averages_.push_back(load_average());
       write(path);
     }
-    for (const auto& engine : engines_) engine->drain(absl::ZeroDuration());
+    for (const GatedEngine& each : engines_) each.engine->drain(absl::ZeroDuration());
   }
 
   bool all_equal() const { return greedy_.all_equal(); }
@@ -161,7 +166,7 @@ class Bench {
   }
 
   std::string json() const {
-    const EngineState state = engines_.front()->state();
+    const EngineState state = engines_.front().engine->state();
     return absl::StrFormat(
         "{\"setup\": {\"simulated\": false, \"device\": \"%s\", \"model\": \"%s\", \"link\": "
         "\"emulated\", \"link_bytes_per_s\": %d, \"device_pool_bytes\": %d, \"chunk_bytes\": %d, "
@@ -179,26 +184,26 @@ class Bench {
     const bool is_adaptive = plan_.variants[engine].is_adaptive();
     double decoded_s = 0;
     do {
-      decoded_s += decode(engine, phase, 0).seconds;
+      decoded_s += decode({engine}, phase, 0).front().seconds;
     } while (is_adaptive && decoded_s < plan_.settle_s);
   }
 
   // What is compared is measured beside each other: the lengths of a draft, and no draft. Each
-  // begins in turn, so that none is always measured behind the same one.
+  // begins in turn.
   void run_round(const Phase& phase, int round) {
     for (size_t g = 0; g < groups_.size(); ++g) {
-      const std::vector<size_t>& group = groups_[g];
+      std::vector<size_t> group = groups_[g];
+      const size_t beside = group.back();
+      std::rotate(group.begin(), group.begin() + round % std::ssize(group), group.end());
       // No prompts come again soon, neither with a draft nor without.
-      const int prompts = 5 * round + static_cast<int>(g);
-      for (size_t i = 0; i < group.size(); ++i) {
-        run_window(group[(i + round) % group.size()], group.back(), phase, round, prompts);
-      }
+      const auto windows = decode(group, phase, 5 * round + static_cast<int>(g));
+      for (size_t i = 0; i < group.size(); ++i) report(group[i], beside, phase, round, windows[i]);
     }
   }
 
-  void run_window(size_t engine, size_t beside, const Phase& phase, int round, int prompts) {
+  void report(size_t engine, size_t beside, const Phase& phase, int round,
+              const DecodeWindow& window) {
     const DraftVariant& variant = plan_.variants[engine];
-    const DecodeWindow window = decode(engine, phase, prompts);
     runs_.push_back(run_json(variant, plan_.variants[beside].draft, phase, round, window));
     std::printf("%-8s %-5s x%-3d t %g round %d: %7.1f tokens/s, %.2f tokens a verify step\n",
                 variant.draft.c_str(), variant.length.c_str(), phase.concurrency, phase.temperature,
@@ -208,26 +213,36 @@ class Bench {
     std::fflush(stdout);
   }
 
-  DecodeWindow decode(size_t engine, const Phase& phase, int prompts) {
+  std::vector<DecodeWindow> decode(const std::vector<size_t>& engines, const Phase& phase,
+                                   int prompts) {
     const int first = prompts * phase.concurrency % kNumPrompts;
-    DecodeWindow window = measure_decode(*engines_[engine], prompts_,
-                                         {.concurrency = phase.concurrency,
-                                          .temperature = phase.temperature,
-                                          .tokens_each = phase.tokens_each,
-                                          .first_prompt = first});
-    if (phase.temperature > 0) return window;
-    const DraftVariant& variant = plan_.variants[engine];
-    const std::string name = variant.draft + " " + variant.length;
-    for (size_t i = 0; i < window.outputs.size(); ++i) {
-      greedy_.add(name, (first + i) % kNumPrompts, window.outputs[i]);
+    std::vector<GatedEngine*> gated;
+    for (size_t engine : engines) gated.push_back(&engines_[engine]);
+    std::vector<DecodeWindow> windows = measure_in_turns(gated, prompts_,
+                                                         {.concurrency = phase.concurrency,
+                                                          .temperature = phase.temperature,
+                                                          .tokens_each = phase.tokens_each,
+                                                          .turn_s = plan_.turn_s,
+                                                          .first_prompt = first});
+    if (phase.temperature > 0) return windows;
+    for (size_t i = 0; i < windows.size(); ++i) {
+      const DraftVariant& variant = plan_.variants[engines[i]];
+      add_outputs(variant.draft + " " + variant.length, first, windows[i].outputs);
     }
-    return window;
+    return windows;
+  }
+
+  void add_outputs(const std::string& name, int first,
+                   const std::vector<std::vector<TokenId>>& outputs) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      greedy_.add(name, (first + i) % kNumPrompts, outputs[i]);
+    }
   }
 
   const Plan plan_;
   std::vector<std::vector<TokenId>> prompts_;
-  std::vector<std::unique_ptr<Engine>> engines_;  // by variant
-  std::vector<std::vector<size_t>> groups_;       // engines: without a draft, then all of one draft
+  std::vector<GatedEngine> engines_;         // by variant
+  std::vector<std::vector<size_t>> groups_;  // engines: without a draft, then all of one draft
   std::vector<std::string> runs_;
   std::vector<double> load_averages_;
   GreedyOutputs greedy_;

@@ -31,6 +31,7 @@ EngineConfig make_config(const std::string& model_dir, const DraftConfig& draft)
   config.model.path = model_dir;
   config.model.name = "demo";
   config.draft = draft;
+  config.device.num_threads = 1;  // as in speculation.cc
   config.device.chunk_bytes = int64_t{128} << 10;
   config.device.memory_bytes = int64_t{52} << 20;
   config.device.emulate_link = true;

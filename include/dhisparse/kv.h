@@ -94,6 +94,9 @@ class KvManager {
   // while fewer drafts are verified. As above: false, and nothing changed, when that does not fit.
   // fits() goes by the geometry's. 1 .. geometry().decode_rows.
   bool set_decode_rows(int64_t rows);
+  // Of device memory, by a request alone that covers so many tokens, were those the rows that its
+  // decode step wants.
+  int64_t required_bytes(int64_t num_tokens, int64_t decode_rows) const;
 
   // Publishes the full blocks of the request's first tokens, which must be durable in host memory.
   void publish(SequenceMemory& memory, std::span<const TokenId> durable);

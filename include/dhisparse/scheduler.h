@@ -169,6 +169,7 @@ class Scheduler {
   void choose_draft_cap();
   bool set_decode_rows(int cap);
   std::vector<double> requests_by_cap() const;
+  void begin_drafts();
   void learn_drafts(const SequenceWork& work, const SequenceResult& result, Sequence& sequence);
   void learn_drafts(const StepPlan& plan, absl::Duration elapsed);
   void keep_drafts(Sequence& sequence, const SequenceResult& result) const;

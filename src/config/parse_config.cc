@@ -79,6 +79,13 @@ void ConfigParser::check_draft() {
                          quote(draft.path), "; remove draft.path or set another draft.kind"));
     }
   }
+  if (all_valid({"draft.kind", "draft.temperatures"}) && !draft.temperatures.empty() &&
+      draft.kind != DraftKind::kDspark) {
+    blame({"draft.temperatures", "draft.kind"},
+          absl::StrCat("draft.temperatures (", quote(draft.temperatures),
+                       ") is for the confidence that drafts of kind dspark have, and draft.kind is "
+                       "another; remove draft.temperatures or set draft.kind: dspark"));
+  }
   if (!all_valid({"draft.ngram_min", "draft.ngram_max"})) return;
   if (draft.ngram_min <= draft.ngram_max) return;
   blame({"draft.ngram_min", "draft.ngram_max"},

@@ -61,7 +61,13 @@ absl::Status check_draft(const EngineConfig& config, const DraftDescription& dra
   if (config.draft.max_tokens > draft.num_proposals) {
     return absl::InvalidArgumentError(absl::StrCat("draft.max_tokens is ", config.draft.max_tokens,
                                                    ", the draft of draft.path ", config.draft.path,
-                                                   " proposes at most ", draft.num_proposals));
+                                                   " proposes at most ", draft.num_proposals,
+                                                   "; lower it or set it to auto"));
+  }
+  if (!config.draft.temperatures.empty() && !draft.has_confidence) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "draft.temperatures is ", config.draft.temperatures, ", and the draft of draft.path ",
+        config.draft.path, " has no confidence head; remove draft.temperatures"));
   }
   if (config.draft.kind == DraftKind::kMtp && config.parallel.num_ranks > 1 &&
       config.parallel.mode == ParallelMode::kData) {

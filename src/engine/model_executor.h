@@ -2,7 +2,8 @@
 //
 // Decode steps are captured once per batch bucket, where the device has graphs and every row cache
 // can take the step in one pass: replaying needs no host work but the tables. In data mode the
-// ranks' steps differ, so none is captured; nor is any where the ranks' exchanges cannot be.
+// ranks' steps differ, so none is captured; nor is any where the ranks' exchanges cannot be, or
+// where the draft is a model.
 #pragma once
 
 #include <array>

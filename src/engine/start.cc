@@ -1,3 +1,5 @@
+#include "engine/start.h"
+
 #include <algorithm>
 
 #include "dhisparse/communicator.h"
@@ -60,6 +62,11 @@ absl::StatusOr<std::unique_ptr<Executor>> make_executor(const EngineConfig& conf
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> start_engine(const EngineConfig& config) {
+  return start_engine_with(config, [](std::unique_ptr<Executor> executor) { return executor; });
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> start_engine_with(const EngineConfig& config,
+                                                          const WrapExecutor& wrap) {
   DHS_ASSIGN_OR_RETURN(EnginePlan plan, make_plan(config));
   DHS_ASSIGN_OR_RETURN(Devices devices, open_devices(config));
   if (plan.capacity.link_bytes_per_s == 0 && devices.front()->kind() == BackendKind::kCuda) {
@@ -82,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Engine>> start_engine(const EngineConfig& config)
   EngineConfig effective = config;
   effective.scheduler.draft = draft_schedule(config.draft, plan.draft.num_proposals);
   return std::make_unique<EngineLoop>(effective, std::move(info), std::move(kv),
-                                      std::move(executor));
+                                      wrap(std::move(executor)));
 }
 
 }  // namespace dhs

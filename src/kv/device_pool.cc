@@ -74,6 +74,13 @@ int64_t DevicePool::chunks_for(const Need& need) const {
          chunks_of_all_rows(required_rows(need.own_rows, need.items));
 }
 
+int64_t DevicePool::bytes_for(const Need& need) const {
+  const int64_t rows = required_rows(need.own_rows, need.items);
+  int64_t bytes = need.items * geometry_.index_item_bytes + need.pages * geometry_.draft_page_bytes;
+  for (const GroupGeometry& group : geometry_.groups) bytes += rows * group.record_bytes;
+  return bytes;
+}
+
 bool DevicePool::fits(const Need& more) const {
   const int64_t segments =
       num_segments() + items_.missing_segments(more.items) + pages_.missing_segments(more.pages);

@@ -34,13 +34,15 @@ class DevicePool {
   using Need = DeviceNeed;
   // Of a request that covers this many tokens, alone, with as many pages as it can come to; and the
   // most it can become with other set_decode_rows().
+  Need need_of(int64_t num_tokens, int64_t decode_rows) const;
   Need need_of(int64_t num_tokens) const { return need_of(num_tokens, decode_rows_); }
   Need largest_need_of(int64_t num_tokens) const {
     return need_of(num_tokens, geometry_.decode_rows);
   }
 
-  // Chunks for that need on an empty machine.
+  // For that need on an empty machine: chunks, and what of them it uses.
   int64_t chunks_for(const Need& need) const;
+  int64_t bytes_for(const Need& need) const;
   // Whether it fits on top of what is required now; at best: if the items and pages in use lay
   // close together and `freed` of the need were given up.
   bool fits(const Need& more) const;
@@ -90,7 +92,6 @@ class DevicePool {
   std::string check_invariants(std::span<const int64_t> device_tokens) const;
 
  private:
-  Need need_of(int64_t num_tokens, int64_t decode_rows) const;
   bool promise(ResidencyConfig residency, int64_t decode_rows,
                std::span<const int64_t> device_tokens);
   int64_t num_groups() const { return static_cast<int64_t>(rows_.size()); }

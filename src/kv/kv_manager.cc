@@ -343,6 +343,10 @@ bool KvManager::set_decode_rows(int64_t rows) {
   return device_->set_decode_rows(rows, device_tokens_);
 }
 
+int64_t KvManager::required_bytes(int64_t num_tokens, int64_t decode_rows) const {
+  return device_->bytes_for(device_->need_of(num_tokens, decode_rows));
+}
+
 // ---- The prefix cache ---------------------------------------------------------------------------
 
 void KvManager::publish(SequenceMemory& memory, std::span<const TokenId> durable) {

@@ -28,12 +28,14 @@ constexpr const char* kHarmlessKeys[] = {
     // Every tensor states its own dtype.
     "dtype", "torch_dtype",
     // Training only.
-    "initializer_range", "num_anchors", "max_anchors", "loss_type", "loss_decay_gamma",
-    "ce_loss_alpha", "l1_loss_alpha", "confidence_head_alpha", "attention_dropout",
+    "initializer_range", "loss_type", "loss_decay_gamma", "ce_loss_alpha", "l1_loss_alpha",
+    "confidence_head_alpha", "attention_dropout",
     // Embedding and head are the target's, tied or not; which layers could have a window.
     "tie_word_embeddings", "max_window_layers",
     // How other programs run the model, and the tokenizer's business.
     "use_cache", "bos_token_id", "eos_token_id", "pad_token_id"};
+
+constexpr const char* kAnchorKeys[] = {"num_anchors", "max_anchors"};  // training only, too
 
 // The formats differ in where a key is: at the top, or in an object of its own.
 class BlockDraftConfigParser {
@@ -349,13 +351,17 @@ void BlockDraftConfigParser::read_dflash2() {
     root_.error("selector_top_k", config_.selector_top_k, " is above vocab_size ",
                 config_.vocab_size);
   }
-  for (const char* key : {"output_multiplier", "logit_scale"}) {
-    config_.logit_multiplier *= of_draft(key).real(key, {0, 1e6}, 1.0);
+  const double multiplier = of_draft("output_multiplier").real("output_multiplier", {0, 1e6}, 1.0);
+  const double scale = of_draft("logit_scale").real("logit_scale", {0, 1e6}, multiplier);
+  if (of_draft("output_multiplier").find("output_multiplier") != nullptr && scale != multiplier) {
+    root_.error("logit_scale", scale, " and output_multiplier ", multiplier, " name one number");
   }
+  config_.logit_multiplier = scale;
   config_.logit_softcap = softcap();
 }
 
 void BlockDraftConfigParser::read_dspark() {
+  for (const char* key : kAnchorKeys) root_.ignore(key);
   config_.markov_rank = static_cast<int>(root_.integer("markov_rank", {0, kMaxDim}, 0));
   const std::string kind = root_.text("markov_head_type").value_or("vanilla");
   if (config_.markov_rank > 0) {
@@ -409,6 +415,13 @@ void BlockDraftConfigParser::refuse_keys_of_other_formats() {
     if (value == nullptr) continue;
     root_.error(key, json_excerpt(*value),
                 " is not supported; take the draft in bf16 or f32, it is small");
+  }
+  for (const char* key : kAnchorKeys) {
+    const JsonValue* value = root_.find(key);
+    if (value == nullptr || config_.family == BlockDraftFamily::kDspark) continue;
+    root_.error(key, json_excerpt(*value),
+                ": whoever writes it has drafts that propose from the anchor's row on: name "
+                "DSpark's architecture and markov_rank 0; if this one does not, leave the key out");
   }
   if (config_.family == BlockDraftFamily::kDflash) {
     of_draft("projector_type").expect_text("projector_type", "dflash");

@@ -31,6 +31,7 @@ int64_t Scheduler::num_running_on(int rank) const {
 void Scheduler::park(Sequence& sequence) {
   kv_[sequence.rank]->park(sequence.memory);
   sequence.drafts.clear();
+  sequence.num_drafts_to_come = 0;  // they would be of memory that it has given up
   ++sequence.usage.times_parked;
   ++num_parks_;
   Sequence::insert(Sequence::take(sequence, running_), waiting_);
@@ -110,10 +111,11 @@ void Scheduler::cover_running() {
 
 namespace {
 
+// num_lookahead: tokens behind all that is known, that proposing writes.
 KvDemand demand_of(const GenerateRequest& request, std::span<const TokenId> tokens,
-                   int64_t max_tokens) {
+                   int64_t max_tokens, int64_t num_lookahead) {
   KvDemand demand{.max_tokens = max_tokens,
-                  .device_tokens = std::min(std::ssize(tokens) + 1, max_tokens),
+                  .device_tokens = std::min(std::ssize(tokens) + 1 + num_lookahead, max_tokens),
                   .known_tokens = std::ssize(tokens)};
   if (!request.bypass_prefix_cache) {
     demand.tokens = tokens;
@@ -161,7 +163,8 @@ void Scheduler::start_waiting() {
 }
 
 bool Scheduler::has_host_room(const Sequence& sequence) const {
-  const KvDemand demand = demand_of(sequence.request, sequence.tokens, sequence.max_tokens());
+  const KvDemand demand = demand_of(sequence.request, sequence.tokens, sequence.max_tokens(),
+                                    sequence.num_lookahead_tokens);
   return std::any_of(kv_.begin(), kv_.end(),
                      [&](const KvManager* kv) { return kv->has_host_room(demand); });
 }
@@ -180,7 +183,8 @@ bool Scheduler::start_parked(Sequence& sequence) {
 }
 
 bool Scheduler::start_new(Sequence& sequence) {
-  const KvDemand demand = demand_of(sequence.request, sequence.tokens, sequence.max_tokens());
+  const KvDemand demand = demand_of(sequence.request, sequence.tokens, sequence.max_tokens(),
+                                    sequence.num_lookahead_tokens);
   const std::optional<int> rank = choose_rank(loads(demand));
   if (!rank.has_value()) return false;
   std::optional<SequenceMemory> memory = kv_[*rank]->admit(demand);
@@ -213,8 +217,9 @@ bool Scheduler::make_place_on(int rank, const Sequence& sequence) {
   const bool could_help =
       sequence.is_admitted
           ? kv_[rank]->could_cover(sequence.memory, sequence.num_reached_tokens(), memories)
-          : kv_[rank]->could_admit(
-                demand_of(sequence.request, sequence.tokens, sequence.max_tokens()), memories);
+          : kv_[rank]->could_admit(demand_of(sequence.request, sequence.tokens,
+                                             sequence.max_tokens(), sequence.num_lookahead_tokens),
+                                   memories);
   if (!could_help) return false;
   ++num_preemptions_;
   park(*lower.back());

@@ -45,14 +45,19 @@ std::vector<double> DraftPolicy::acceptance_of(const RequestDrafts& drafts, int6
 
 // ---- Planning -----------------------------------------------------------------------------------
 
-void DraftPolicy::begin_step() {
+void DraftPolicy::begin_step(bool has_prompts) {
   is_probe_ = false;
-  num_to_ask_ = is_adaptive_ ? num_adaptive() : highest_;
+  num_to_ask_ = is_adaptive_ ? num_adaptive(has_prompts) : highest_;
   planned_.push_back({num_to_ask_, std::exchange(num_before_, num_to_ask_)});
 }
 
-int DraftPolicy::num_adaptive() {
-  const std::optional<DraftTrials::Trial> trial = trials_.begin_step(cap(), promising_);
+int DraftPolicy::num_adaptive(bool has_prompts) {
+  std::optional<DraftTrials::Trial> trial;
+  if (has_prompts) {
+    trials_.begin_other_step(cap());
+  } else {
+    trial = trials_.begin_step(cap(), promising_);
+  }
   if (trial.has_value()) {
     is_probe_ = trial->verifies_all;
     return trial->cap;

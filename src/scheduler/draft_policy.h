@@ -53,7 +53,8 @@ class DraftPolicy {
   void set_cap(int cap) { length_.set_cap(cap); }
   int cap() const { return length_.cap(); }
 
-  void begin_step();
+  // One with work. has_prompts: prompts are computed in it, so it is of no trial.
+  void begin_step(bool has_prompts);
   // How many drafts to ask for a request in this step, to be verified in a later one.
   int num_to_ask(RequestDrafts& drafts) const {
     drafts.is_probe = is_probe_;
@@ -86,7 +87,7 @@ class DraftPolicy {
     int num_before = 0;  // by the step before it
   };
 
-  int num_adaptive();  // drafts to ask for
+  int num_adaptive(bool has_prompts);  // drafts to ask for
   // Puts what was measured in the place of what was reckoned. outputs, running: by cap.
   void correct(std::vector<double>& outputs, const std::vector<double>& running) const;
   std::vector<double> acceptance_of(const RequestDrafts& drafts, int64_t count) const;

@@ -67,11 +67,15 @@ int64_t DraftTrials::period_after(int64_t num_steps) const {
   return std::clamp(static_cast<int64_t>(lost / kMostCost), kShortestPeriod, kLongestPeriod);
 }
 
-// Trials of the most drafts wait until it is known what steps at the cap take.
-std::optional<DraftTrials::Trial> DraftTrials::begin_step(int cap, int promising) {
+void DraftTrials::begin_other_step(int cap) {
   take_cap(cap);
   ++num_steps_;
   for (Arm& arm : arms_) ++arm.age;
+}
+
+// Trials of the most drafts wait until it is known what steps at the cap take.
+std::optional<DraftTrials::Trial> DraftTrials::begin_step(int cap, int promising) {
+  begin_other_step(cap);
   if (steps_left_ == 0) {
     const auto highest = static_cast<int>(std::ssize(arms_)) - 1;
     --steps_to_trial_;

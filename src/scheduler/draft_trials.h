@@ -26,6 +26,8 @@ class DraftTrials {
   };
   // Of the step planned next, if it belongs to a trial. cap: of the steps that do not.
   std::optional<Trial> begin_step(int cap, int promising);
+  // One that prompts are computed in: of no trial, and compared with none.
+  void begin_other_step(int cap);
 
   // One that asked for as many drafts as the step before it, and that no prompt was computed in.
   struct Step {

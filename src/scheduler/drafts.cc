@@ -30,27 +30,24 @@ int Scheduler::draft_cap() const { return draft_policy_->cap(); }
 
 // ---- The cap ------------------------------------------------------------------------------------
 
-// By cap: how many times as many requests would run. Where none waits, as many as do; else their
-// memory decides.
+// By cap: how many times as many requests would run. Where none waits for memory, as many as do;
+// else what each requires of it decides.
 std::vector<double> Scheduler::requests_by_cap() const {
   std::vector<double> running(config_.draft.num_tokens + 1, 1.0);
-  if (waiting_.empty() || running_.empty()) return running;
-  const KvGeometry& geometry = kv_.front()->geometry();
-  double record_bytes = 0;
-  for (const GroupGeometry& group : geometry.groups) {
-    record_bytes += static_cast<double>(group.record_bytes);
-  }
-  double tokens = 0;
-  for (const auto& sequence : running_) tokens += static_cast<double>(sequence->num_tokens());
-  const double items = tokens / static_cast<double>(running_.size()) / kHostBlockTokens;
+  const auto num_waiting = std::count_if(waiting_.begin(), waiting_.end(),
+                                         [](const auto& sequence) { return !sequence->is_paused; });
+  const auto num_running = std::ssize(running_);
+  if (num_waiting == 0 || num_running == 0) return running;
+  int64_t tokens = 0;
+  for (const auto& sequence : running_) tokens += sequence->num_tokens();
+  const KvManager& kv = *kv_.front();
   const auto required = [&](int cap) {
-    const auto rows =
-        static_cast<double>(decode_rows_with(geometry, cap, config_.draft.num_tokens));
-    return rows * record_bytes + items * static_cast<double>(geometry.index_item_bytes);
+    return static_cast<double>(kv.required_bytes(
+        tokens / num_running, decode_rows_with(kv.geometry(), cap, config_.draft.num_tokens)));
   };
   const double places = static_cast<double>(config_.max_running) * std::ssize(kv_);
-  const double most = std::min(places, static_cast<double>(running_.size() + waiting_.size())) /
-                      static_cast<double>(running_.size());
+  const double most = std::min(places, static_cast<double>(num_running + num_waiting)) /
+                      static_cast<double>(num_running);
   for (int cap = 0; cap < std::ssize(running); ++cap) {
     running[cap] = std::min(most, required(draft_cap()) / required(cap));
   }
@@ -77,6 +74,19 @@ void Scheduler::choose_draft_cap() {
   }
   const int cap = draft_policy_->best_cap(requests, requests_by_cap());
   if (cap != draft_cap() && set_decode_rows(cap)) draft_policy_->set_cap(cap);
+}
+
+// ---- A step -------------------------------------------------------------------------------------
+
+// One that computes nothing is none.
+void Scheduler::begin_drafts() {
+  bool has_work = false;
+  bool has_prompts = false;
+  for (const auto& sequence : running_) {
+    has_work = has_work || sequence->can_be_planned();
+    has_prompts = has_prompts || sequence->has_prompt_to_compute();
+  }
+  if (has_work) draft_policy_->begin_step(has_prompts);
 }
 
 // ---- What became of them ------------------------------------------------------------------------
@@ -110,11 +120,13 @@ void Scheduler::learn_drafts(const StepPlan& plan, absl::Duration elapsed) {
 }
 
 // As many as were asked for and can be of use: the step that verifies them draws one token more.
-// None where a token after the newest is being drawn already: they would not follow it.
+// None where a token after the newest is being drawn already: they would not follow it, and those
+// that are to come follow that token.
 void Scheduler::keep_drafts(Sequence& sequence, const SequenceResult& result) const {
-  const int64_t num_asked = std::exchange(sequence.num_drafts_to_come, 0);
   sequence.draft_record.confidence.clear();
-  if (sequence.memory.is_parked() || sequence.num_pending_tokens > 0) return;
+  if (sequence.num_pending_tokens > 0) return;
+  const int64_t num_asked = std::exchange(sequence.num_drafts_to_come, 0);
+  if (sequence.memory.is_parked()) return;
   const int64_t most = std::min(num_asked, sequence.max_tokens() - sequence.num_tokens() - 1);
   if (sequence.lookup.has_value()) {
     sequence.drafts = sequence.lookup->propose(sequence.tokens, most);

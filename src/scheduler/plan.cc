@@ -14,9 +14,9 @@ StepPlan Scheduler::plan(absl::Time now, std::vector<RequestUpdate>& updates) {
   end_expired(now, updates);
   park_paused();
   if (draft_policy_->is_due()) choose_draft_cap();
-  draft_policy_->begin_step();
   cover_running();
   start_waiting();
+  begin_drafts();
   for (const auto& sequence : running_) {
     const std::optional<absl::Time> arrived = sequence->request.arrived;
     if (arrived.has_value() && !sequence->usage.queued.has_value()) {
@@ -45,8 +45,7 @@ RankPlan Scheduler::plan_rank(int rank) {
 // Drafts take what max_batched_tokens leaves when every decoding request has its row.
 void Scheduler::add_decodes(int rank, RankPlan& plan) {
   const auto decodes_here = [&](const auto& sequence) {
-    return sequence->rank == rank && sequence->is_decoding() && !sequence->is_ending() &&
-           !sequence->is_held();
+    return sequence->rank == rank && sequence->is_decoding() && sequence->can_be_planned();
   };
   int64_t num_left =
       config_.max_batched_tokens - std::count_if(running_.begin(), running_.end(), decodes_here);
@@ -71,10 +70,7 @@ void Scheduler::add_prompt_chunks(int rank, RankPlan& plan) {
   std::vector<Sequence*> sequences;
   std::vector<int64_t> wanted;
   for (const auto& sequence : running_) {
-    // Planned in this very step already, or with nothing left to compute.
-    if (sequence->rank != rank || sequence->is_decoding() || sequence->is_ending()) continue;
-    if (sequence->is_held()) continue;
-    if (sequence->num_waiting_tokens() <= 0) continue;
+    if (sequence->rank != rank || !sequence->has_prompt_to_compute()) continue;
     sequences.push_back(sequence.get());
     wanted.push_back(sequence->num_waiting_tokens());
   }

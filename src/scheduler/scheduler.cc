@@ -175,7 +175,7 @@ void Scheduler::commit(const StepPlan& plan, const StepResult& result,
   for (const RankPlan& rank : plan.ranks) {
     for (const SequenceWork& work : rank.work) commit_work(work, *next_result++, updates);
   }
-  learn_drafts(plan, result.elapsed);
+  if (plan.has_work()) learn_drafts(plan, result.elapsed);
 }
 
 void Scheduler::learn_cost(const StepPlan& plan, absl::Duration elapsed) {
@@ -208,7 +208,7 @@ void Scheduler::learn_traffic(const StepPlan& plan, const StepResult& result) {
 void Scheduler::abandon(const StepPlan& plan) {
   DHS_CHECK(plan.step.value == num_committed_steps_ + 1, "step ", plan.step.value,
             " abandoned after step ", num_committed_steps_);
-  draft_policy_->abandon_step();
+  if (plan.has_work()) draft_policy_->abandon_step();
   ++num_committed_steps_;
 }
 
@@ -299,6 +299,9 @@ std::string Scheduler::check_invariants() const {
     if (sequence->is_admitted != (sequence->memory.max_tokens() > 0) ||
         !sequence->memory.is_parked()) {
       return absl::StrCat("request ", sequence->id.value, " waits with memory on the device");
+    }
+    if (sequence->num_drafts_to_come > 0 || !sequence->drafts.empty()) {
+      return absl::StrCat("request ", sequence->id.value, " waits and has drafts");
     }
   }
   return "";

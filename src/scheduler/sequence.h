@@ -51,6 +51,8 @@ struct Scheduler::Sequence {
   }
   // Its last token is being drawn: nothing is left to compute.
   bool is_ending() const { return num_tokens() + num_pending_tokens == max_tokens(); }
+  bool can_be_planned() const { return num_waiting_tokens() > 0 && !is_ending() && !is_held(); }
+  bool has_prompt_to_compute() const { return can_be_planned() && !is_decoding(); }
   // It has at least so many when the next step drafts, the newest of them without KV.
   int64_t num_known_tokens() const { return num_tokens() + num_pending_tokens; }
   // What has to be covered on the device for all that waits to be computed.

@@ -402,6 +402,18 @@ TEST(Mistakes, draft_without_its_checkpoint) {
       "'/d'; remove draft.path or set another draft.kind");
 }
 
+TEST(Mistakes, draft_temperatures_of_a_draft_without_confidence) {
+  EXPECT_EQ(errors_after_head("draft:\n  kind: dspark\n  path: /d\n  temperatures: /t\n"), "");
+  for (const char* kind : {"none", "ngram", "mtp"}) {
+    EXPECT_EQ(
+        errors_after_head(absl::StrCat("draft:\n  temperatures: /t\n  kind: ", kind, "\n")),
+        "a.yaml:5:3: draft.temperatures: draft.temperatures ('/t') is for the confidence that "
+        "drafts of kind dspark have, and draft.kind is another; remove draft.temperatures or "
+        "set draft.kind: dspark")
+        << kind;
+  }
+}
+
 TEST(Mistakes, lengths_of_drafts_and_ngrams) {
   EXPECT_EQ(errors_after_head("draft:\n  max_tokens: 31\n"), "");
   EXPECT_EQ(errors_after_head("draft:\n  max_tokens: auto\n"), "");

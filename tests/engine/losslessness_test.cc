@@ -63,9 +63,13 @@ struct Filters {
   float temperature = 1;
   float top_p = 1;
   int32_t top_k = 0;
+  float frequency_penalty = 0;
+  float bias = 0;  // of kBiased
 };
+constexpr TokenId kBiased = 5;
 constexpr Filters kNoFilters;
 constexpr Filters kFilters = {.temperature = 0.8f, .top_p = 0.9f, .top_k = 5};
+constexpr Filters kPenalties = {.frequency_penalty = 0.9f, .bias = -0.7f};
 
 // ---- The exact distribution ---------------------------------------------------------------------
 
@@ -89,6 +93,15 @@ Row filtered(const Row& logprobs, const Filters& filters) {
   }
   for (double& p : row) p /= sum;
   return row;
+}
+
+// Of the token behind a prefix of so many tokens, which reads as that number.
+Row penalised(Row logprobs, const Filters& filters, int length, size_t prefix) {
+  for (int i = 0; i < length; ++i) {
+    logprobs[(prefix >> (3 * i)) % kVocab] -= filters.frequency_penalty;
+  }
+  logprobs[kBiased] += filters.bias;
+  return logprobs;
 }
 
 // Log probabilities of the token behind every prefix of up to kDepth - 1 tokens, as plain decoding
@@ -138,10 +151,11 @@ Logprobs enumerate_logprobs() {
 std::vector<double> exact_joint(const Filters& filters) {
   static const Logprobs logprobs = enumerate_logprobs();
   std::vector<double> joint = {1};
-  for (const std::vector<Row>& rows : logprobs) {
+  for (int length = 0; length < kDepth; ++length) {
     std::vector<double> longer;
-    for (size_t prefix = 0; prefix < rows.size(); ++prefix) {
-      for (double p : filtered(rows[prefix], filters)) longer.push_back(joint[prefix] * p);
+    for (size_t prefix = 0; prefix < logprobs[length].size(); ++prefix) {
+      const Row row = penalised(logprobs[length][prefix], filters, length, prefix);
+      for (double p : filtered(row, filters)) longer.push_back(joint[prefix] * p);
     }
     joint = std::move(longer);
   }
@@ -216,6 +230,8 @@ GenerateRequest sampled_request(const Filters& filters, uint64_t seed) {
   request.sampling.temperature = filters.temperature;
   request.sampling.top_p = filters.top_p;
   request.sampling.top_k = filters.top_k;
+  request.sampling.frequency_penalty = filters.frequency_penalty;
+  if (filters.bias != 0) request.sampling.logit_bias = {{kBiased, filters.bias}};
   request.sampling.max_tokens = kDepth + 1;
   request.sampling.ignore_eos = true;
   request.sampling.seed = seed;
@@ -319,6 +335,8 @@ Outcome sample_adaptively(DraftKind kind, Seeds seeds) {
 
 // ---- Drafts that are drawn from a distribution --------------------------------------------------
 
+constexpr Seeds kPenaltySeeds = {.first = 1, .end = 1 + kNumChosen};
+
 class Drawn : public testing::TestWithParam<Family> {};
 
 TEST_P(Drawn, at_a_fixed_length) {
@@ -341,6 +359,14 @@ TEST_P(Drawn, under_the_filters_of_requests) {
   const Outcome outcome = sample(toy_config(GetParam().kind, 3), kFilters, {});
   EXPECT_GT(p_value(outcome.counts, exact_joint(kFilters)), kSmallestPValue);
   expect_all_ends(outcome.drafts, kNumRequests);
+}
+
+// Those of a draft's place depend on the drafts before it.
+TEST_P(Drawn, under_the_penalties_of_requests) {
+  const Outcome outcome = sample(toy_config(GetParam().kind, 3), kPenalties, kPenaltySeeds);
+  EXPECT_GT(p_value(outcome.counts, exact_joint(kPenalties)), kSmallestPValue);
+  EXPECT_LT(p_value(outcome.counts, exact_joint(kNoFilters)), kSmallestPValue);
+  EXPECT_GT(outcome.drafts.accepted, kNumChosen / 4);
 }
 
 std::vector<GenerateRequest> mixed_requests() {

@@ -104,16 +104,32 @@ class Ranks : public testing::TestWithParam<std::tuple<ParallelMode, int>> {
   }
 };
 
-// Each rank computes the whole of a block draft, of the requests that it works on.
+// Each rank computes the whole of a block draft, of the requests that it works on; an MTP layer is
+// shared out as those of the target are.
 TEST_P(Ranks, verify_drafts_without_changing_a_bit) {
-  const std::string path = DHS_SOURCE_DIR "/tests/models/demo/dflash2";
-  World drafting = world();
-  drafting.draft = {.kind = DraftKind::kDflash2, .path = path, .max_tokens = 4};
-  drafting.memory_kib = 2 * kTightKib;
   const Outcome plain = run(world());
-  const Outcome drafted = run(drafting);
-  EXPECT_EQ(drafted.prints, plain.prints);
-  EXPECT_GT(drafted.state.drafts.verified, 40);
+  const std::pair<DraftKind, const char*> drafts[] = {
+      {DraftKind::kDflash2, "dflash2"}, {DraftKind::kDspark, "dspark"}, {DraftKind::kMtp, "mtp"}};
+  for (const auto& [kind, name] : drafts) {
+    World drafting = world();
+    if (kind == DraftKind::kMtp && drafting.mode == ParallelMode::kData) continue;
+    drafting.draft = {.kind = kind,
+                      .path = absl::StrCat(DHS_SOURCE_DIR "/tests/models/demo/", name),
+                      .max_tokens = 4};
+    drafting.memory_kib = 2 * kTightKib;
+    const Outcome drafted = run(drafting);
+    EXPECT_EQ(drafted.prints, plain.prints) << name;
+    EXPECT_GT(drafted.state.drafts.verified, 40) << name;
+  }
+}
+
+TEST(DataRanks, refuse_an_mtp_draft_where_each_has_requests_of_its_own) {
+  const std::string path = DHS_SOURCE_DIR "/tests/models/demo/mtp";
+  const auto engine = start_engine(config_of({.num_ranks = 2,
+                                              .mode = ParallelMode::kData,
+                                              .draft = {.kind = DraftKind::kMtp, .path = path}}));
+  EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(engine.status().message()), HasSubstr("parallel.mode"));
 }
 
 TEST_P(Ranks, draw_the_tokens_that_one_rank_draws_whatever_is_resident) {

@@ -1,17 +1,22 @@
 // Drafts change how fast tokens come, never which: greedy output has the bits of plain decoding,
 // sampled output has them too where drafts are chosen, not drawn.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <numeric>
+#include <thread>
 
 #include "dhisparse/tokenizer.h"
 #include "engine_client.h"
 
 namespace dhs {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 constexpr int kNumPrompts = 200;
 
@@ -24,6 +29,7 @@ struct World {
   int max_batched_tokens = 256;
   int max_running = 16;
   bool prefix_cache = true;
+  bool is_tight = false;  // so that requests have to be parked
 };
 
 std::string draft_path(DraftKind kind) {
@@ -54,14 +60,19 @@ EngineConfig config_of(const World& world) {
   return config;
 }
 
-// Passages of a text that the demo model was not trained on. Every third begins as the one before
-// it does, for one host block and a half, so that it hits the prefix cache.
-std::vector<GenerateRequest> held_out_requests(float temperature) {
+// A text that the demo model was not trained on.
+std::vector<TokenId> held_out_text() {
   std::ifstream file(DHS_SOURCE_DIR "/tests/models/demo/held_out.txt");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto tokenizer = Tokenizer::load(DHS_SOURCE_DIR "/tests/models/demo");
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-  const std::vector<TokenId> ids = tokenizer->encode(text).value();
+  return tokenizer->encode(text).value();
+}
+
+// Passages of it. Every third begins as the one before it does, so that some that share a host
+// block with one before hit the prefix cache.
+std::vector<GenerateRequest> held_out_requests(float temperature) {
+  const std::vector<TokenId> ids = held_out_text();
   std::vector<GenerateRequest> all;
   for (int i = 0; i < kNumPrompts; ++i) {
     const int64_t first = 120 * (i % 3 == 2 ? i - 1 : i);
@@ -110,6 +121,8 @@ void expect_same_outputs(const World& world, const Outcome& plain,
   EXPECT_GT(got.state.drafts.verified, 500) << world.name;
   EXPECT_GT(got.state.drafts.accepted, 50) << world.name;
   EXPECT_LT(got.state.drafts.accepted, got.state.drafts.verified) << world.name;
+  EXPECT_EQ(got.state.cached_prompt_tokens > 0, world.prefix_cache) << world.name;
+  EXPECT_GE(got.state.parks, world.is_tight ? 1 : 0) << world.name;
   testing::Test::RecordProperty(std::string(world.name) + " verified",
                                 std::to_string(got.state.drafts.verified));
 }
@@ -123,7 +136,7 @@ TEST_P(Speculation, greedy_output_has_the_bits_of_plain_decoding) {
   const DraftKind kind = GetParam();
   const std::vector<World> worlds = {
       {.name = "fixed length", .kind = kind, .max_tokens = 7},
-      {.name = "adaptive length, tight", .kind = kind, .memory_kib = 3 << 10},
+      {.name = "adaptive length, tight", .kind = kind, .memory_kib = 3 << 10, .is_tight = true},
       {.name = "fixed rows", .kind = kind, .max_tokens = 3, .mode = ResidencyMode::kFixed},
       {.name = "resident", .kind = kind, .max_tokens = 5, .mode = ResidencyMode::kResident},
       {.name = "one at a time", .kind = kind, .max_tokens = 7, .max_running = 1},
@@ -148,6 +161,90 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Speculation,
                                return "ngram";
                            }
                          });
+
+TEST(Speculation, the_longest_draft_has_the_bits_of_plain_decoding) {
+  const std::vector<GenerateRequest> requests = held_out_requests(0);
+  const Outcome plain = run({.name = "plain"}, requests);
+  expect_same_outputs({.name = "15 drafts", .kind = DraftKind::kNgram, .max_tokens = 15}, plain,
+                      requests);
+}
+
+// The demo model's DSpark draft, but for its confidence head.
+std::string dspark_without_confidence() {
+  const std::filesystem::path copy =
+      std::filesystem::path(testing::TempDir()) / "dspark_without_confidence";
+  using std::filesystem::copy_options;
+  std::filesystem::copy(draft_path(DraftKind::kDspark), copy,
+                        copy_options::recursive | copy_options::overwrite_existing);
+  std::ifstream file(copy / "config.json");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  file.close();
+  const std::string key = "\"enable_confidence_head\": ";
+  text.replace(text.find(key + "true"), key.size() + 4, key + "false");
+  std::ofstream(copy / "config.json") << text;
+  return copy.string();
+}
+
+TEST(Speculation, refuses_what_the_draft_does_not_have) {
+  EngineConfig config = config_of({.kind = DraftKind::kDflash2, .max_tokens = 8});
+  absl::Status status = start_engine(config).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("draft.max_tokens is 8"),
+                    HasSubstr("proposes at most 7; lower it or set it to auto")));
+  config = config_of({.kind = DraftKind::kDspark});
+  config.draft.path = dspark_without_confidence();
+  config.draft.temperatures = "/sts.json";
+  status = start_engine(config).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("has no confidence head; remove draft.temperatures"));
+}
+
+// ---- What the prefix cache and parking leave of a draft's context -------------------------------
+
+GenerateRequest long_request() {
+  const std::vector<TokenId> ids = held_out_text();
+  GenerateRequest request;
+  request.prompt.assign(ids.begin(), ids.begin() + 200);
+  request.sampling.max_tokens = 100;
+  request.sampling.temperature = 0;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+// pauses_at: after so many tokens, until the request has left the device; 0: never.
+Usage usage_of(Engine& engine, const GenerateRequest& request, size_t pauses_at = 0) {
+  const auto sink = std::make_shared<CollectingSink>();
+  const auto id = engine.submit(request, sink);
+  EXPECT_TRUE(id.ok()) << id.status();
+  if (pauses_at > 0) {
+    sink->wait_for_tokens(pauses_at);
+    engine.set_paused(*id, true);
+    while (engine.state().parked_requests == 0 && sink->num_finished() == 0)
+      std::this_thread::yield();
+    engine.set_paused(*id, false);
+  }
+  return sink->wait().usage;
+}
+
+TEST_P(Speculation, a_context_that_comes_back_from_the_host_leaves_as_many_drafts_accepted) {
+  const auto engine =
+      start_engine(config_of({.name = "one at a time", .kind = GetParam(), .max_tokens = 7}));
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const GenerateRequest request = long_request();
+  const Usage cold = usage_of(**engine, request);
+  const Usage hit = usage_of(**engine, request);
+  EXPECT_GT(cold.drafts_accepted, 20);
+  EXPECT_EQ(cold.cached_prompt_tokens, 0);
+  EXPECT_EQ(hit.cached_prompt_tokens, 192);
+  EXPECT_EQ(hit.drafts_verified, cold.drafts_verified);
+  EXPECT_EQ(hit.drafts_accepted, cold.drafts_accepted);
+  // The drafts that wait are given up, so that a few steps begin elsewhere.
+  const Usage paused = usage_of(**engine, request, 16);
+  EXPECT_EQ(paused.times_parked, 1);
+  EXPECT_NEAR(paused.drafts_accepted, cold.drafts_accepted, 7);
+}
 
 // Chosen because they always are, or because the request is to be repeatable.
 TEST(Speculation, sampled_output_has_the_bits_of_plain_decoding_where_drafts_are_chosen) {

@@ -89,6 +89,22 @@ TEST(KvManager, fixed_and_resident_take_what_they_require_and_no_more) {
   EXPECT_EQ(resident.usage().chunks_rows, (std::vector<int64_t>{8, 32, 16}));
 }
 
+// 900 tokens: 15 index items, pages for all or for a window, records of 448 bytes in all groups.
+TEST(KvManager, what_a_request_requires_depends_on_its_decode_rows_only_where_the_mode_does) {
+  const int64_t items = 15 * 3 * kPageBytes;
+  const KvManager adaptive = make_manager(ResidencyMode::kAdaptive, 64, 40);
+  EXPECT_EQ(adaptive.required_bytes(900, 200), items + 200 * 448);
+  EXPECT_EQ(adaptive.required_bytes(900, 2000), items + 900 * 448);
+  const KvManager fixed = make_manager(ResidencyMode::kFixed, 64, 40, 512);
+  EXPECT_EQ(fixed.required_bytes(900, 200), items + 512 * 448);
+  EXPECT_EQ(fixed.required_bytes(900, 600), items + 600 * 448);
+  const KvManager resident = make_manager(ResidencyMode::kResident, 64, 40);
+  EXPECT_EQ(resident.required_bytes(900, 200), items + 15 * 64 * 448);
+  const KvManager drafting =
+      make_manager(ResidencyMode::kAdaptive, 64, 40, 512, {.page_bytes = 1024});
+  EXPECT_EQ(drafting.required_bytes(900, 200), items + 200 * 448 + 15 * 1024);
+}
+
 TEST(KvManager, an_admission_gets_optional_chunks_back_within_one_rebalance) {
   KvManager kv = make_manager(ResidencyMode::kAdaptive, 1024, 70);
   std::vector<SequenceMemory> running;

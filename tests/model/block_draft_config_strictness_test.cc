@@ -126,6 +126,12 @@ TEST(BlockDraftConfig, a_key_that_nobody_knows_is_an_error_in_every_object) {
   }
 }
 
+TEST(BlockDraftConfig, refuses_a_key_of_drafts_that_propose_from_another_row) {
+  EXPECT_THAT(
+      draft_error(with(flat_dflash(), "num_anchors", "512")),
+      testing::HasSubstr("num_anchors: 512: whoever writes it has drafts that propose from"));
+}
+
 TEST(BlockDraftConfig, survives_random_damage) {
   std::mt19937 random(11);
   int num_accepted = 0;

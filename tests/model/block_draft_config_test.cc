@@ -396,11 +396,16 @@ TEST(BlockDraftConfig, refuses_quantised_drafts) {
 }
 
 TEST(BlockDraftConfig, scales_of_logits_count_where_they_change_a_choice) {
+  for (const char* name : {"output_multiplier", "logit_scale"}) {
+    const BlockDraftConfig dflash2 =
+        parse_draft(merged(glm_dflash2(), Keys{{name, "0.5"}, {"final_logit_softcapping", "30"}}));
+    EXPECT_EQ(dflash2.logit_multiplier, 0.5);
+    EXPECT_EQ(dflash2.logit_softcap, 30);
+  }
   const Keys scales = {
       {"output_multiplier", "0.5"}, {"logit_scale", "3"}, {"final_logit_softcapping", "30"}};
-  const BlockDraftConfig dflash2 = parse_draft(merged(glm_dflash2(), scales));
-  EXPECT_EQ(dflash2.logit_multiplier, 1.5);
-  EXPECT_EQ(dflash2.logit_softcap, 30);
+  EXPECT_THAT(draft_error(merged(glm_dflash2(), scales)),
+              HasSubstr("logit_scale: 3 and output_multiplier 0.5 name one number"));
   // The largest of a row stays the largest.
   EXPECT_EQ(parse_draft(merged(flat_dflash(), scales)), parse_draft(flat_dflash()));
   EXPECT_THAT(draft_error(merged(deepspec_dspark(), scales)),

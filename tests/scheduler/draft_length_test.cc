@@ -143,7 +143,15 @@ class Machine {
  public:
   static constexpr int kMost = 4;
 
-  Machine(int num_requests, double row_s) : row_s_(row_s), drafts_(num_requests) {}
+  Machine(int num_requests, double row_s, double record_fetch_s = 0)
+      : row_s_(row_s),
+        record_fetch_s_(record_fetch_s),
+        policy_(kMost, true, record_fetch_s),
+        drafts_(num_requests),
+        misses_(num_requests) {}
+
+  // Records that each of its rows misses.
+  void set_misses(size_t request, int64_t per_row) { misses_[request] = per_row; }
 
   // By turns of all requests: what they verified in the last step.
   void run(int num_steps, const std::vector<double>& acceptance, bool gives_confidence = false) {
@@ -169,14 +177,18 @@ class Machine {
 
   void step(const std::vector<double>& acceptance, bool gives_confidence) {
     if (policy_.is_due()) reconsider();
-    policy_.begin_step();
+    policy_.begin_step(false);
     std::uniform_real_distribution<double> unit(0, 1);
     int64_t num_rows = 0;
+    int64_t num_fetched = 0;
     for (size_t i = 0; i < drafts_.size(); ++i) {
       const int64_t length = policy_.num_to_verify(drafts_[i], num_proposed_);
       int64_t accepted = 0;
       while (accepted < length && unit(random_) < acceptance[i]) ++accepted;
-      policy_.observe(drafts_[i], {.num_verified = length, .num_accepted = accepted});
+      const int64_t fetched = misses_[i] * (1 + length);
+      policy_.observe(drafts_[i],
+                      {.num_verified = length, .num_accepted = accepted, .rows_fetched = fetched});
+      num_fetched += fetched;
       num_verified_[i] += length;
       num_rows += 1 + length;
     }
@@ -186,15 +198,17 @@ class Machine {
                                    static_cast<float>(acceptance[i]));
     }
     const bool is_proposing = num_proposed_ > 0;
-    policy_.end_step(
-        0, is_proposing,
-        absl::Seconds(0.010 + row_s_ * static_cast<double>(num_rows) + (is_proposing ? 0.002 : 0)));
+    const double rows_s =
+        row_s_ * static_cast<double>(num_rows) + record_fetch_s_ * static_cast<double>(num_fetched);
+    policy_.end_step(0, is_proposing, absl::Seconds(0.010 + rows_s + (is_proposing ? 0.002 : 0)));
     ++num_steps_;
   }
 
   const double row_s_;
-  DraftPolicy policy_{kMost, true, 0};
+  const double record_fetch_s_;
+  DraftPolicy policy_;
   std::vector<RequestDrafts> drafts_;
+  std::vector<int64_t> misses_;
   std::vector<int64_t> num_verified_ = std::vector<int64_t>(drafts_.size());
   int64_t num_steps_ = 0;
   int64_t num_proposed_ = 0;
@@ -205,7 +219,7 @@ TEST(DraftPolicy, fixed_asks_for_and_verifies_all) {
   DraftPolicy policy(3, false, 0);
   RequestDrafts drafts;
   for (int i = 0; i < 200; ++i) {
-    policy.begin_step();
+    policy.begin_step(false);
     ASSERT_EQ(policy.num_to_ask(drafts), 3);
     ASSERT_EQ(policy.num_to_verify(drafts, 3), 3);
     policy.observe(drafts, {.num_verified = 3, .num_accepted = 0});
@@ -241,6 +255,17 @@ TEST(DraftPolicy, verifies_fewer_for_requests_whose_drafts_fail) {
     EXPECT_LT(machine.mean_length(39), 0.5);
     EXPECT_GT(machine.mean_length(39), 0.0) << "one draft now and then, or nothing is learned";
   }
+}
+
+TEST(DraftPolicy, verifies_fewer_for_requests_whose_rows_are_fetched) {
+  Machine machine(40, 0.0002, 0.00005);
+  for (size_t i = 20; i < 40; ++i) machine.set_misses(i, 20);  // 1 ms a row
+  const std::vector<double> acceptance(40, 0.7);
+  machine.run(1000, acceptance);
+  machine.reset_counts();
+  machine.run(512, acceptance);
+  EXPECT_GT(machine.mean_length(0), 0.8);
+  EXPECT_LT(machine.mean_length(39), 0.3);
 }
 
 TEST(DraftPolicy, gives_drafts_up_where_they_bring_nothing_and_takes_them_up_again) {

@@ -5,31 +5,38 @@
 #include <deque>
 #include <map>
 
+#include "scheduler/draft_trials.h"
 #include "scheduler_driver.h"
 
 namespace dhs {
 namespace {
 
-constexpr SchedulerConfig kConfig = {.max_running = 4, .max_batched_tokens = 16};
+constexpr uint64_t kEndless = 3;  // it draws no end token
+
+SchedulerConfig config_with(const DraftSchedule& draft) {
+  return {.max_running = 4, .max_batched_tokens = 16, .draft = draft};
+}
 
 KvGeometry tiny_geometry(DraftPages draft) {
   const std::vector<int32_t> layers = {1};
   return make_geometry(layers, 16, 512, 8, draft);
 }
 
-// Runs requests with `depth` steps in flight; tokens are drawn by hashing request and position.
+// Runs requests with `depth` steps in flight; tokens are drawn by hashing request and position, and
+// drafts are what will be drawn.
 class Pipeline {
  public:
-  explicit Pipeline(int depth, DraftPages draft = {})
+  explicit Pipeline(int depth, DraftPages pages = {}, const DraftSchedule& draft = {})
       : depth_(depth),
-        kv_(tiny_geometry(draft), {64, 64, 4096}, {}),
-        scheduler_(kConfig, {&kv_}, {kEndToken}) {}
+        kv_(tiny_geometry(pages), {64, 64, 4096}, {}),
+        scheduler_(config_with(draft), {&kv_}, {kEndToken}) {}
 
   void enqueue(uint64_t request, int32_t prompt_tokens, int32_t max_tokens) {
     GenerateRequest generate;
     generate.prompt.assign(prompt_tokens, 1);
     generate.sampling.max_tokens = max_tokens;
     generate.sampling.seed = request;
+    generate.sampling.ignore_eos = request == kEndless;
     scheduler_.enqueue(RequestId(request), std::move(generate));
   }
 
@@ -37,7 +44,9 @@ class Pipeline {
   void step() {
     std::vector<RequestUpdate> updates;
     const StepPlan plan = scheduler_.plan(absl::UnixEpoch(), updates);
+    ASSERT_EQ(scheduler_.check_invariants(), "");
     for (const SequenceWork& work : plan.ranks.at(0).work) {
+      if (work.num_prompt_tokens == 0) verified_.push_back(work.num_draft_tokens);
       check_known_tokens(work);
       if (work.wants_token) check_draft_pages(work);
     }
@@ -65,6 +74,8 @@ class Pipeline {
   int64_t num_rows() const { return num_rows_; }
   int64_t num_waiting_rows() const { return num_waiting_rows_; }
   int64_t num_behind() const { return num_behind_; }  // blocks before a window, without a page
+  // Drafts, by each request's decode step in turn.
+  const std::vector<int>& verified() const { return verified_; }
 
  private:
   struct Step {
@@ -109,13 +120,21 @@ class Pipeline {
     StepResult result;
     for (const SequenceWork& work : plan.ranks.at(0).work) {
       SequenceResult sequence;
-      const uint64_t position = work.first_position + work.tokens.size();
-      if (work.wants_token) {
-        sequence.tokens.push_back({token_at(work.request.value, position), 0.0f, {}});
-      }
+      if (work.wants_token) draw(work, sequence);
       result.sequences.push_back(std::move(sequence));
     }
     return result;
+  }
+
+  static void draw(const SequenceWork& work, SequenceResult& result) {
+    const auto drafts = work.tokens.last(work.num_draft_tokens);
+    uint64_t position = work.first_position + work.tokens.size() - drafts.size();
+    const auto next = [&] { return token_at(work.request.value, position++); };
+    result.tokens.push_back({next(), 0.0f, {}});
+    for (size_t i = 0; i < drafts.size() && drafts[i] == result.tokens.back().token; ++i) {
+      result.tokens.push_back({next(), 0.0f, {}});
+    }
+    for (int i = 0; i < work.num_tokens_to_draft; ++i) result.proposed.push_back(next());
   }
 
   const int depth_;
@@ -126,6 +145,7 @@ class Pipeline {
   int64_t num_rows_ = 0;
   int64_t num_waiting_rows_ = 0;
   int64_t num_behind_ = 0;
+  std::vector<int> verified_;
 };
 
 void run_many(Pipeline& pipeline) {
@@ -161,11 +181,57 @@ TEST(PlannedAhead, every_step_has_the_draft_pages_that_its_drafts_read) {
 TEST(PlannedAhead, a_request_whose_length_is_reached_computes_no_row_too_many) {
   Pipeline serial(1), ahead(2);
   for (Pipeline* pipeline : {&serial, &ahead}) {
-    pipeline->enqueue(3, 5, 4);  // its hash draws no end token
+    pipeline->enqueue(kEndless, 5, 4);
     pipeline->finish();
   }
-  EXPECT_EQ(ahead.tokens().at(3).size(), 4u);
+  EXPECT_EQ(ahead.tokens().at(kEndless).size(), 4u);
   EXPECT_EQ(ahead.num_rows(), serial.num_rows());
+}
+
+TEST(PlannedAhead, drafts_come_back_after_steps_without) {
+  const DraftSchedule draft = {.num_tokens = 3, .is_adaptive = true};
+  Pipeline serial(1, {}, draft), ahead(2, {}, draft);
+  for (Pipeline* pipeline : {&serial, &ahead}) {
+    pipeline->enqueue(kEndless, 5, 600);
+    pipeline->finish();
+    ASSERT_EQ(pipeline->tokens().at(kEndless).size(), 600u);
+    // Trials without drafts, each as long as it should be, and as many as there are steps for.
+    const std::vector<int>& verified = pipeline->verified();
+    int64_t longest_without = 0;
+    int64_t num_without = 0;
+    for (const int num_drafts : verified) {
+      num_without = num_drafts == 0 ? num_without + 1 : 0;
+      longest_without = std::max(longest_without, num_without);
+    }
+    EXPECT_GE(longest_without, DraftTrials::kFewestSteps);
+    EXPECT_LE(longest_without, DraftTrials::kFewestSteps + 2);
+    EXPECT_GT(std::count(verified.begin(), verified.end(), 3), std::ssize(verified) / 2);
+  }
+  EXPECT_EQ(ahead.tokens(), serial.tokens());
+}
+
+TEST(PlannedAhead, steps_that_compute_nothing_are_of_no_trial) {
+  Pipeline ahead(2, {}, {.num_tokens = 3, .is_adaptive = true});
+  ahead.enqueue(kEndless, 5, 600);
+  ahead.finish();
+  const std::vector<int>& verified = ahead.verified();
+  const auto first = std::find(verified.begin() + 1, verified.end(), 0);
+  // What the first step of the trial verifies was asked for before it.
+  EXPECT_EQ(first - verified.begin(), DraftTrials::kFirstPeriod);
+}
+
+TEST(PlannedAhead, a_request_that_is_parked_awaits_no_drafts) {
+  Pipeline ahead(2, {}, {.num_tokens = 3});
+  ahead.enqueue(kEndless, 5, 100);
+  for (int i = 0; i < 3; ++i) ahead.step();  // the last one is on its way
+  ahead.scheduler().set_paused(RequestId(kEndless), true);
+  for (int i = 0; i < 3; ++i) ahead.step();
+  ahead.scheduler().set_paused(RequestId(kEndless), false);
+  ahead.finish();
+  Pipeline plain(1);
+  plain.enqueue(kEndless, 5, 100);
+  plain.finish();
+  EXPECT_EQ(ahead.tokens(), plain.tokens());
 }
 
 TEST(PlannedAhead, a_cancelled_request_is_not_heard_of_when_its_row_comes_back) {

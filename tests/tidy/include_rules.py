@@ -76,7 +76,8 @@ def check_order(tree):
 def _edge_fault(path, owner, target):
     """What is wrong with `path` including `target`, None when nothing is."""
     target_owner = module_of(target)
-    if path.startswith(('tests/', 'bench/gpu/', 'bench/simulate/')) or owner == target_owner:
+    sees_all = ('tests/', 'bench/gpu/', 'bench/serving/', 'bench/simulate/')
+    if path.startswith(sees_all) or owner == target_owner:
         return None
     if owner is not None and target_owner is None:
         return (f'{owner} includes {target}: a module must not depend on tests or benches; move '

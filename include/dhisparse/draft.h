@@ -2,9 +2,9 @@
 //
 // A draft computes from what the target's forward pass leaves: its taps. When a step's draws are
 // verified, it first appends: its keys and values of all of the step's tokens, a pure function of
-// their taps, go to both memory tiers. What it appends of drafts that were rejected is rewritten
-// before anything can see it, as the target's rows are. Then it proposes: a block of tokens to
-// follow each anchor, the newest token.
+// their taps, go to both memory tiers; those of steps in which nobody drafts may come later. What
+// it appends of drafts that were rejected is rewritten before anything can see it, as the target's
+// rows are. Then it proposes: a block of tokens to follow each anchor, the newest token.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -24,11 +24,12 @@
 
 namespace dhs {
 
-// What the target has computed and committed. Device memory.
+// What the target has computed and committed, of one step or of several. Device memory.
 struct DraftStep {
-  const TokenBatch& batch;
+  QueryRows rows;
   TensorView<const int32_t, 1> next_tokens;  // [num_rows] the token behind each row's, where that
                                              // is committed; otherwise any
+  TensorView<const float, 2> taps;           // [num_rows, tap width]
 };
 
 // One block per draw of the step. Device memory.
@@ -71,8 +72,8 @@ class Draft {
 
   virtual const DraftDescription& description() const = 0;
 
-  // Behind the target's forward pass over the batch, in the same step of the store, when its draws
-  // are verified.
+  // Behind the target's forward pass over the rows, when its draws are verified. The store's step
+  // has the same rows.
   virtual void append(const DraftStep& step, KvStore& kv) = 0;
 
   // Behind append(). A block's proposals depend on its sequence's

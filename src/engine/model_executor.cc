@@ -48,7 +48,10 @@ absl::StatusOr<std::unique_ptr<Proposer>> load_proposer(const EngineConfig& conf
                        load_draft(config.draft, config.model.path, target, device, options));
   return Proposer::create(
       std::move(draft), device,
-      {.vocab_size = plan.model.vocab_size, .max_blocks = config.scheduler.max_running});
+      {.vocab_size = plan.model.vocab_size,
+       .max_blocks = config.scheduler.max_running,
+       .tap_width = target.taps().sizes[1],
+       .max_query_rows = config.scheduler.max_batched_tokens});
 }
 
 // Every batch of up to 8 sequences has its own graph; above, one in eight.
@@ -149,6 +152,7 @@ absl::Status ModelExecutor::exchanges() const {
 void ModelExecutor::submit_part(const RankPlan& plan, int64_t max_rank_rows) {
   DHS_CHECK(std::ssize(in_flight_) < max_in_flight_, in_flight_.size(), " steps are in flight");
   parts_.device->attach_thread();
+  if (parts_.proposer != nullptr) parts_.proposer->begin_step(plan, tables_, *parts_.store);
   parts_.store->apply(plan.retired_blocks, plan.chunk_moves, plan.restores);
   for (size_t g = 0; g < plan.refill_rows.size(); ++g) {
     parts_.store->refill(static_cast<int>(g), plan.refill_rows[g]);
@@ -180,16 +184,16 @@ void ModelExecutor::run_rows(const RankPlan& plan, int64_t max_rank_rows, int pl
   });
   const bool is_fused = parts_.store->choose_retrieval(tables_.num_rows());
   if (bucket_rows == kNoBucket || !parts_.store->fits_one_pass(tables_.batch().rows)) {
-    return launch_rows(max_rank_rows, place);
+    return launch_rows(plan, max_rank_rows, place);
   }
   Bucket& bucket = buckets_[{bucket_rows, is_fused}];
   if (bucket.num_plain_steps < kPlainSteps) {
     ++bucket.num_plain_steps;
-    return launch_rows(max_rank_rows, place);
+    return launch_rows(plan, max_rank_rows, place);
   }
   if (bucket.graph == nullptr) {
     parts_.device->begin_capture();
-    launch_rows(max_rank_rows, place);
+    launch_rows(plan, max_rank_rows, place);
     bucket.graph = parts_.device->end_capture();
   }
   parts_.device->launch(*bucket.graph);
@@ -197,7 +201,7 @@ void ModelExecutor::run_rows(const RankPlan& plan, int64_t max_rank_rows, int pl
 }
 
 // Everything a step computes: no host work depends on its data, so it can be captured.
-void ModelExecutor::launch_rows(int64_t max_rank_rows, int place) {
+void ModelExecutor::launch_rows(const RankPlan& plan, int64_t max_rank_rows, int place) {
   const TraceRange trace("step");
   launch_feed_tokens(
       {.drawn = tables_.newest(), .draw_of_row = tables_.draw_of_row(), .tokens = tables_.tokens()},
@@ -208,7 +212,8 @@ void ModelExecutor::launch_rows(int64_t max_rank_rows, int place) {
   parts_.model->forward(batch, *parts_.store, nullptr);
   launch_sampling(tables_.sampling(parts_.model->logits()), parts_.device->stream());
   launch_accept_chain(tables_.accept_chain(), parts_.device->stream());
-  if (parts_.proposer != nullptr) parts_.proposer->launch(tables_, *parts_.store, place);
+  if (parts_.proposer == nullptr) return;
+  parts_.proposer->launch(plan, tables_, parts_.model->taps(), *parts_.store, place);
 }
 
 void ModelExecutor::remember(const RankPlan& plan, int place) {

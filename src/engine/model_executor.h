@@ -79,7 +79,7 @@ class ModelExecutor final : public Executor {
   absl::Status exchanges() const;
   int64_t bucket_of(const RankPlan& plan) const;
   void run_rows(const RankPlan& plan, int64_t max_rank_rows, int place);
-  void launch_rows(int64_t max_rank_rows, int place);
+  void launch_rows(const RankPlan& plan, int64_t max_rank_rows, int place);
   std::vector<GroupTraffic> traffic_since(int place);  // the report collected before
   void remember(const RankPlan& plan, int place);
   void add_draw(int place, const Draw& draw, SequenceResult& result) const;

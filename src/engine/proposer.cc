@@ -3,10 +3,20 @@
 #include <algorithm>
 
 namespace dhs {
+namespace {
+
+// Beyond that many a matrix takes longer the more rows there are.
+constexpr int64_t kMostPending = 64;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Proposer>> Proposer::create(std::unique_ptr<Draft> draft,
                                                            Device& device, const Limits& limits) {
-  auto proposer = std::unique_ptr<Proposer>(new Proposer(std::move(draft), device, limits));
+  DHS_ASSIGN_OR_RETURN(
+      PendingRows pending,
+      PendingRows::create(device, std::min(kMostPending, limits.max_query_rows), limits.tap_width));
+  auto proposer =
+      std::unique_ptr<Proposer>(new Proposer(std::move(draft), device, limits, std::move(pending)));
   for (Place& place : proposer->places_) {
     DHS_ASSIGN_OR_RETURN(place.memory, carve(device, [&](ArenaCarver& carver) {
                            proposer->lay_out(carver, place.proposals);
@@ -16,8 +26,13 @@ absl::StatusOr<std::unique_ptr<Proposer>> Proposer::create(std::unique_ptr<Draft
   return proposer;
 }
 
-Proposer::Proposer(std::unique_ptr<Draft> draft, Device& device, const Limits& limits)
-    : draft_(std::move(draft)), device_(device), limits_(limits), kept_(limits.max_blocks) {
+Proposer::Proposer(std::unique_ptr<Draft> draft, Device& device, const Limits& limits,
+                   PendingRows pending)
+    : draft_(std::move(draft)),
+      device_(device),
+      limits_(limits),
+      pending_(std::move(pending)),
+      kept_(limits.max_blocks) {
   ArenaCarver carver(nullptr);
   const int64_t drafts = limits.max_blocks * draft_->description().num_proposals;
   carver.take<int32_t>(drafts);
@@ -57,10 +72,26 @@ BatchTables::DrawnFrom Proposer::drawn_from(const SequenceWork& work) const {
   return drawn;
 }
 
-void Proposer::launch(const BatchTables& tables, KvStore& kv, int place) {
+void Proposer::begin_step(const RankPlan& plan, const BatchTables& tables, KvStore& kv) {
+  if (!pending_.can_add(plan) || !pending_.can_stay(plan)) append_pending(tables, kv);
+  waits_ = pending_.can_add(plan);
+}
+
+void Proposer::append_pending(const BatchTables& tables, KvStore& kv) {
+  if (pending_.is_empty()) return;
+  const TraceRange trace("draft of steps before");
+  const DraftStep step = pending_.rows(tables);
+  kv.continue_step(step.rows);
+  draft_->append(step, kv);
+  pending_.clear();
+}
+
+void Proposer::launch(const RankPlan& plan, const BatchTables& tables,
+                      TensorView<const float, 2> taps, KvStore& kv, int place) {
   const TraceRange trace("draft");
   launch_anchor_rows(tables.anchor_rows(), device_.stream());
-  draft_->append({tables.batch(), tables.next_tokens()}, kv);
+  if (waits_) return pending_.add(plan, tables, taps);
+  draft_->append({tables.batch().rows, tables.next_tokens(), taps}, kv);
   const DraftBlocks blocks = tables.draft_blocks();
   if (blocks.num_wanted == 0 || blocks.num_blocks() == 0) return;
   const Proposals& all = places_[place].proposals;

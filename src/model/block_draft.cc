@@ -30,7 +30,7 @@ class BlockDraft final : public Draft {
   const DraftDescription& description() const override { return description_; }
 
   void append(const DraftStep& step, KvStore& kv) override {
-    backbone_.append(target_.taps(), step.batch.rows.positions, kv);
+    backbone_.append(step.taps, step.rows.positions, kv);
   }
 
   void propose(const DraftBlocks& blocks, KvStore& kv, const Proposals& out) override {

@@ -180,8 +180,8 @@ void MtpDraft::run_layer(const Inputs& inputs, KvStore& kv) {
 
 // What the layer keeps of a token follows from its inputs alone, so it attends for nobody here.
 void MtpDraft::append(const DraftStep& step, KvStore& kv) {
-  tables_ = step.batch.rows;
-  const Inputs inputs{.next_tokens = step.next_tokens, .hidden = target_.taps(), .rows = tables_};
+  tables_ = step.rows;
+  const Inputs inputs{.next_tokens = step.next_tokens, .hidden = step.taps, .rows = tables_};
   enter_layer(inputs);
   append_context(attention_of(inputs, kv), weights_, layer_);
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "dhisparse/tokenizer.h"
+#include "engine/start.h"
 #include "engine_client.h"
 
 namespace dhs {
@@ -244,6 +245,77 @@ TEST_P(Speculation, a_context_that_comes_back_from_the_host_leaves_as_many_draft
   const Usage paused = usage_of(**engine, request, 16);
   EXPECT_EQ(paused.times_parked, 1);
   EXPECT_NEAR(paused.drafts_accepted, cold.drafts_accepted, 7);
+}
+
+// The first request is asked for drafts from the step on that draws its `first_drafted`th token.
+class DraftsLater final : public Executor {
+ public:
+  DraftsLater(std::unique_ptr<Executor> executor, int64_t first_drafted)
+      : executor_(std::move(executor)), first_drafted_(first_drafted) {}
+
+  int max_in_flight() const override { return executor_->max_in_flight(); }
+  void submit(const StepPlan& plan) override {
+    StepPlan later = plan;
+    for (SequenceWork& work : later.ranks.at(0).work) {
+      if (!work.wants_token || work.request != first_.value_or(work.request)) continue;
+      first_ = work.request;
+      if (++num_draws_ < first_drafted_) work.num_tokens_to_draft = 0;
+    }
+    executor_->submit(later);
+  }
+  absl::StatusOr<StepResult> collect() override { return executor_->collect(); }
+  void describe(EngineState& state) const override { executor_->describe(state); }
+
+ private:
+  const std::unique_ptr<Executor> executor_;
+  const int64_t first_drafted_;
+  std::optional<RequestId> first_;
+  int64_t num_draws_ = 0;  // of the first request
+};
+
+std::unique_ptr<Engine> start_drafting_later(const EngineConfig& config, int64_t first_drafted) {
+  auto engine = start_engine_with(config, [&](std::unique_ptr<Executor> executor) {
+    return std::make_unique<DraftsLater>(std::move(executor), first_drafted);
+  });
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return engine.ok() ? *std::move(engine) : nullptr;
+}
+
+// What a draft keeps of tokens that were decoded without it is what it keeps of a prompt: in the
+// same request, and in one that takes their blocks over.
+TEST_P(Speculation, drafts_behind_tokens_that_came_without_are_accepted_as_behind_a_prompt) {
+  if (GetParam() == DraftKind::kNgram) GTEST_SKIP() << "it keeps nothing";
+  constexpr int kNumWithout = 150;  // draws: more than two host blocks
+  World world{.name = "no prefix cache", .kind = GetParam(), .max_tokens = 7};
+  const auto takes_over = start_drafting_later(config_of(world), 1000);
+  world.prefix_cache = false;
+  const auto goes_on = start_drafting_later(config_of(world), kNumWithout);
+  const auto drafts_at_once = start_engine(config_of(world));
+  ASSERT_TRUE(takes_over != nullptr && goes_on != nullptr && drafts_at_once.ok());
+  GenerateRequest request = long_request();
+  // Greedy output repeats itself soon, and then any draft is accepted.
+  request.sampling.temperature = 0.8f;
+  request.sampling.seed = 11;
+  request.sampling.is_repeatable = true;
+  request.sampling.max_tokens = kNumWithout + 100;
+  const auto sink = std::make_shared<CollectingSink>();
+  ASSERT_TRUE(goes_on->submit(request, sink).ok());
+  const Usage later = sink->wait().usage;
+  const auto owner = std::make_shared<CollectingSink>();
+  request.sampling.max_tokens = 500;
+  ASSERT_TRUE(takes_over->submit(request, owner).ok());
+  owner->wait_for_tokens(122);  // just beyond the end of a block
+  // The next draw is the first one that was to propose above.
+  for (int i = 0; i + 1 < kNumWithout; ++i) request.prompt.push_back(sink->tokens()[i].token);
+  request.sampling.max_tokens = 101;
+  const Usage taken_over = usage_of(*takes_over, request);
+  const Usage expected = usage_of(**drafts_at_once, request);
+  EXPECT_GT(expected.drafts_accepted, 20);
+  EXPECT_EQ(later.drafts_verified, expected.drafts_verified);
+  EXPECT_EQ(later.drafts_accepted, expected.drafts_accepted);
+  EXPECT_EQ(taken_over.cached_prompt_tokens, 320);
+  EXPECT_EQ(taken_over.drafts_verified, expected.drafts_verified);
+  EXPECT_EQ(taken_over.drafts_accepted, expected.drafts_accepted);
 }
 
 // Chosen because they always are, or because the request is to be repeatable.

@@ -132,7 +132,7 @@ std::vector<float> ModelHarness::run(std::vector<HarnessSequence*>& sequences,
   store_->begin_step(batch.rows);
   model_->forward(batch, *store_, taps);
   if (draft_ != nullptr) {
-    draft_->append({batch, view(upload(next_tokens), next_tokens.size())}, *store_);
+    draft_->append({rows_, view(upload(next_tokens), next_tokens.size()), model_->taps()}, *store_);
   }
   device_->synchronize();
   const auto logits = model_->logits();

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "drafts_later.h"
 #include "engine_client.h"
 #include "simt/emu/runtime.h"
 
@@ -158,6 +159,35 @@ TEST(CudaEngine, drafts_of_the_mtp_layer_change_no_token) {
   const Outcome actual = run(checkpoint, world);
   EXPECT_EQ(actual.prints, expected.prints) << "its drafts are chosen: sampled output too";
   EXPECT_GT(actual.state.drafts.verified, 20);
+}
+
+// What the draft is to keep of steps without drafts is appended later, and to the same bits.
+TEST(CudaEngine, drafts_behind_steps_without_are_those_of_the_cpu) {
+  GenerateRequest request = requests(256).front();
+  request.sampling.max_tokens = 24;
+  const std::pair<DraftKind, const char*> drafts[] = {{DraftKind::kDflash2, "dflash2"},
+                                                      {DraftKind::kDspark, "dspark_gated"}};
+  for (const auto& [kind, name] : drafts) {
+    SCOPED_TRACE(name);
+    World world{.name = "later", .row_format = RowFormat::kF32};
+    world.draft = {.kind = kind, .path = draft_dir(name), .max_tokens = 3};
+    std::vector<Usage> usages;
+    std::vector<std::vector<TokenOutput>> tokens;
+    for (const BackendKind backend : {BackendKind::kCuda, BackendKind::kCpu}) {
+      world.backend = backend;
+      const auto engine = start_drafting_later(config_of("glm_share", world), 12);
+      ASSERT_NE(engine, nullptr);
+      const auto sink = std::make_shared<CollectingSink>();
+      ASSERT_TRUE(engine->submit(request, sink).ok());
+      usages.push_back(sink->wait().usage);
+      tokens.push_back(sink->tokens());
+    }
+    EXPECT_EQ(tokens[0].size(), 24u);
+    for (size_t i = 0; i < tokens[0].size(); ++i) EXPECT_EQ(tokens[0][i].token, tokens[1][i].token);
+    EXPECT_GT(usages[0].drafts_verified, 10);
+    EXPECT_EQ(usages[0].drafts_verified, usages[1].drafts_verified);
+    EXPECT_EQ(usages[0].drafts_accepted, usages[1].drafts_accepted);
+  }
 }
 
 // Index keys come back from the host blocks: of a prefix that others computed, and of a request

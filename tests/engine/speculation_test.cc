@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "dhisparse/tokenizer.h"
-#include "engine/start.h"
+#include "drafts_later.h"
 #include "engine_client.h"
 
 namespace dhs {
@@ -249,40 +249,6 @@ TEST_P(Speculation, a_context_that_comes_back_from_the_host_leaves_as_many_draft
   const Usage paused = usage_of(**engine, request, 16);
   EXPECT_EQ(paused.times_parked, 1);
   EXPECT_NEAR(paused.drafts_accepted, cold.drafts_accepted, 7);
-}
-
-// The first request is asked for drafts from the step on that draws its `first_drafted`th token.
-class DraftsLater final : public Executor {
- public:
-  DraftsLater(std::unique_ptr<Executor> executor, int64_t first_drafted)
-      : executor_(std::move(executor)), first_drafted_(first_drafted) {}
-
-  int max_in_flight() const override { return executor_->max_in_flight(); }
-  void submit(const StepPlan& plan) override {
-    StepPlan later = plan;
-    for (SequenceWork& work : later.ranks.at(0).work) {
-      if (!work.wants_token || work.request != first_.value_or(work.request)) continue;
-      first_ = work.request;
-      if (++num_draws_ < first_drafted_) work.num_tokens_to_draft = 0;
-    }
-    executor_->submit(later);
-  }
-  absl::StatusOr<StepResult> collect() override { return executor_->collect(); }
-  void describe(EngineState& state) const override { executor_->describe(state); }
-
- private:
-  const std::unique_ptr<Executor> executor_;
-  const int64_t first_drafted_;
-  std::optional<RequestId> first_;
-  int64_t num_draws_ = 0;  // of the first request
-};
-
-std::unique_ptr<Engine> start_drafting_later(const EngineConfig& config, int64_t first_drafted) {
-  auto engine = start_engine_with(config, [&](std::unique_ptr<Executor> executor) {
-    return std::make_unique<DraftsLater>(std::move(executor), first_drafted);
-  });
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  return engine.ok() ? *std::move(engine) : nullptr;
 }
 
 // What a draft keeps of tokens that were decoded without it is what it keeps of a prompt: in the

@@ -37,7 +37,7 @@ struct Plan {
   int64_t prompt_tokens = 1536;
   int64_t device_bytes = int64_t{76} << 20;
   double turn_s = 0.25;
-  double settle_s = 3;  // that an adaptive length decodes unmeasured, where a phase begins
+  double settle_s = 12;  // that an adaptive length decodes unmeasured, where a phase begins
 };
 
 Plan full_plan(const std::string& drafts_dir) {
@@ -47,7 +47,7 @@ Plan full_plan(const std::string& drafts_dir) {
     const std::vector<DraftVariant> more = variants_of(draft, drafts_dir, 2);
     plan.variants.insert(plan.variants.end(), more.begin(), more.end());
   }
-  plan.phases = {{4, 0, 256, 3}, {16, 0, 128, 3}, {1, 0, 512, 3}, {4, 1, 256, 2}};
+  plan.phases = {{4, 0, 256, 6}, {16, 0, 128, 6}, {1, 0, 512, 6}, {4, 1, 256, 3}};
   return plan;
 }
 

@@ -1,4 +1,4 @@
-// start_engine() for benches, which put something of their own in front of the executor.
+// start_engine() for benches and tests, which put something of their own around the executor.
 #pragma once
 
 #include <absl/status/statusor.h>

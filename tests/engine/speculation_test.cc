@@ -226,8 +226,9 @@ Usage usage_of(Engine& engine, const GenerateRequest& request, size_t pauses_at 
   if (pauses_at > 0) {
     sink->wait_for_tokens(pauses_at);
     engine.set_paused(*id, true);
-    while (engine.state().parked_requests == 0 && sink->num_finished() == 0)
+    while (engine.state().parked_requests == 0 && sink->num_finished() == 0) {
       std::this_thread::yield();
+    }
     engine.set_paused(*id, false);
   }
   return sink->wait().usage;
@@ -237,7 +238,8 @@ TEST_P(Speculation, a_context_that_comes_back_from_the_host_leaves_as_many_draft
   const auto engine =
       start_engine(config_of({.name = "one at a time", .kind = GetParam(), .max_tokens = 7}));
   ASSERT_TRUE(engine.ok()) << engine.status();
-  const GenerateRequest request = long_request();
+  GenerateRequest request = long_request();
+  request.sampling.max_tokens = 400;  // so that it is paused long before its end
   const Usage cold = usage_of(**engine, request);
   const Usage hit = usage_of(**engine, request);
   EXPECT_GT(cold.drafts_accepted, 20);

@@ -58,7 +58,8 @@ int DraftLength::evaluate(std::span<const double> outputs) {
     num_better_ = 0;
     return cap_;
   }
-  if (++num_better_ < kEvaluations) return cap_;
+  const bool is_clear = *best > kClear * outputs[cap_];
+  if (++num_better_ < kEvaluations && !is_clear) return cap_;
   return static_cast<int>(best - outputs.begin());
 }
 

@@ -36,11 +36,12 @@ class DraftLength {
 
   int cap() const { return cap_; }
   // The cap to change to, once another one than the present was better by kWorth kEvaluations times
-  // in a row; otherwise the present one. outputs: by cap.
+  // in a row, or by kClear once; otherwise the present one. outputs: by cap.
   int evaluate(std::span<const double> outputs);
   void set_cap(int cap);
 
   static constexpr double kWorth = 1.03;
+  static constexpr double kClear = 1.3;
   static constexpr int kEvaluations = 3;
 
  private:

@@ -47,7 +47,7 @@ class DraftTrials {
   static constexpr int64_t kFewestTrials = 2;
   // Steps from trial to trial: the first ones; where those led to nothing; then what their cost
   // allows, between two bounds.
-  static constexpr int64_t kFirstPeriod = 16;
+  static constexpr int64_t kFirstPeriod = 8;
   static constexpr int64_t kUnknownPeriod = 128;
   static constexpr int64_t kShortestPeriod = 32;
   static constexpr int64_t kLongestPeriod = 2048;

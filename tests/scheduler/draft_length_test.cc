@@ -133,7 +133,13 @@ TEST(DraftLength, changes_when_another_cap_was_better_three_times_in_a_row) {
   EXPECT_EQ(length.evaluate(better), 0);
   length.set_cap(0);
   EXPECT_EQ(length.cap(), 0);
-  EXPECT_EQ(length.evaluate(std::vector<double>{10, 90, 94}), 0);
+  EXPECT_EQ(length.evaluate(std::vector<double>{90, 90, 94}), 0);
+}
+
+TEST(DraftLength, changes_at_once_when_another_cap_is_much_better) {
+  DraftLength length(2);
+  EXPECT_EQ(length.evaluate(std::vector<double>{116, 90, 90}), 2) << "not by 30 %";
+  EXPECT_EQ(length.evaluate(std::vector<double>{118, 90, 90}), 0);
 }
 
 // ---- In a closed loop ---------------------------------------------------------------------------
@@ -277,6 +283,12 @@ TEST(DraftPolicy, gives_drafts_up_where_they_bring_nothing_and_takes_them_up_aga
   EXPECT_LT(machine.mean_length(0), 0.05) << "probes only";
   machine.run(6000, std::vector<double>(40, 0.95));
   EXPECT_EQ(machine.policy().cap(), 4);
+}
+
+TEST(DraftPolicy, gives_drafts_up_soon_where_they_lose_clearly) {
+  Machine machine(40, 0.0002);  // 44 ms for 5 rows each, 18 ms for 1
+  machine.run(48, std::vector<double>(40, 0.02));
+  EXPECT_EQ(machine.policy().cap(), 0);
 }
 
 TEST(DraftPolicy, is_the_same_every_time) {

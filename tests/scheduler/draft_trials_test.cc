@@ -85,7 +85,7 @@ TEST(DraftTrials, of_the_most_drafts_are_compared_with_none_by_way_of_the_cap_be
 TEST(DraftTrials, do_without_drafts_where_there_are_some) {
   DraftTrials trials(kHighest);
   Machine machine;
-  const std::vector<int64_t> steps = machine.run(trials, 3, 20);
+  const std::vector<int64_t> steps = machine.run(trials, 3, 16);
   ASSERT_EQ(std::ssize(steps), DraftTrials::kFewestSteps);
   for (int64_t step : steps) EXPECT_EQ(machine.caps[step], 0);
   EXPECT_EQ(steps.front(), DraftTrials::kFirstPeriod - 1);

@@ -1,6 +1,7 @@
 #include "gated_engine.h"
 
 #include <absl/time/clock.h>
+#include <sched.h>
 
 #include <utility>
 
@@ -30,6 +31,15 @@ class GatedExecutor final : public Executor {
 };
 
 }  // namespace
+
+void stay_on_this_processor() {
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  CPU_SET(sched_getcpu(), &processors);
+  if (sched_setaffinity(0, sizeof processors, &processors) != 0) {
+    die(absl::ErrnoToStatus(errno, "cannot stay on one processor"));
+  }
+}
 
 void Gate::open() {
   const std::lock_guard lock(mutex_);

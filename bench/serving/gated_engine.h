@@ -35,6 +35,10 @@ struct GatedEngine {
   std::unique_ptr<Engine> engine;
 };
 
+// All threads that are started from now on stay on the processor of this one: those of a shared
+// machine differ in speed, and engines would be compared by where they happen to run.
+void stay_on_this_processor();
+
 // Stops the process with a message on an error.
 GatedEngine start_gated_engine(const EngineConfig& config);
 

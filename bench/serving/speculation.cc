@@ -47,7 +47,7 @@ Plan full_plan(const std::string& drafts_dir) {
     const std::vector<DraftVariant> more = variants_of(draft, drafts_dir, 2);
     plan.variants.insert(plan.variants.end(), more.begin(), more.end());
   }
-  plan.phases = {{4, 0, 256, 6}, {16, 0, 128, 6}, {1, 0, 512, 6}, {4, 1, 256, 3}};
+  plan.phases = {{4, 0, 256, 6}, {16, 0, 128, 8}, {1, 0, 512, 8}, {4, 1, 256, 3}};
   return plan;
 }
 
@@ -278,6 +278,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   dhs::set_log_level(dhs::LogLevel::kError);
+  stay_on_this_processor();
   Plan plan = is_quick ? quick_plan(paths[1]) : full_plan(paths[1]);
   for (Phase& phase : plan.phases) {
     if (rounds > 0) phase.rounds = rounds;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What drafts are worth on the demo model (about half an hour): output, accepted length,
+# What drafts are worth on the demo model (about 40 minutes): output, accepted length,
 # verify rows and host fetches of every draft and length, at several concurrencies. Prints tables
 # and writes speculation.json and speculation.svg into FOLDER.
 #   sh bench/serving/speculation.sh [--quick] [--rounds N] [FOLDER]      default docs/results

@@ -43,8 +43,31 @@ void DraftTrials::take_cap(int cap) {
   cap_ = cap;
   num_steps_ = 0;
   steps_left_ = 0;
-  steps_to_trial_ = std::min(steps_to_trial_, kShortestPeriod);
-  steps_to_highest_ = std::max(steps_to_highest_, kShortestPeriod);
+  load().steps_to_trial = std::min(load().steps_to_trial, kShortestPeriod);
+  load().steps_to_highest = std::max(load().steps_to_highest, kShortestPeriod);
+  usual_s_.clear();
+  trial_s_.clear();
+}
+
+bool DraftTrials::Load::is_of(double number) const {
+  return std::abs(number - requests) <= kOtherLoad * requests;
+}
+
+// One that is not remembered begins with trials soon.
+void DraftTrials::take_load(double requests) {
+  const auto is_known = [requests](const Load& known) { return known.is_of(requests); };
+  const auto newest = std::find_if(loads_.rbegin(), loads_.rend(), is_known);
+  if (newest != loads_.rend()) {
+    std::rotate(newest.base() - 1, newest.base(), loads_.end());
+  } else {
+    Load fresh(highest_);
+    fresh.requests = requests;
+    fresh.steps_to_trial = std::min(load().steps_to_trial, fresh.steps_to_trial);
+    fresh.steps_to_highest = std::min(load().steps_to_highest, fresh.steps_to_highest);
+    if (loads_.size() == kMostLoads) loads_.erase(loads_.begin());
+    loads_.push_back(std::move(fresh));
+  }
+  num_steps_ = 0;
   usual_s_.clear();
   trial_s_.clear();
 }
@@ -52,7 +75,7 @@ void DraftTrials::take_cap(int cap) {
 void DraftTrials::begin_trial(const Trial& trial, int64_t& steps_to_next) {
   trial_ = trial;
   const double draws = trial_.cap > 0 ? kFewestDraws : 0;
-  const auto steps = static_cast<int64_t>(std::ceil(draws / std::max(1.0, requests_)));
+  const auto steps = static_cast<int64_t>(std::ceil(draws / std::max(1.0, load().requests)));
   steps_left_ = std::max(kFewestSteps, steps);
   steps_to_next = period_after(steps_left_);
 }
@@ -70,20 +93,21 @@ int64_t DraftTrials::period_after(int64_t num_steps) const {
 void DraftTrials::begin_other_step(int cap) {
   take_cap(cap);
   ++num_steps_;
-  for (Arm& arm : arms_) ++arm.age;
+  for (Load& load : loads_) {
+    for (Arm& arm : load.arms) ++arm.age;
+  }
 }
 
 // Trials of the most drafts wait until it is known what steps at the cap take.
 std::optional<DraftTrials::Trial> DraftTrials::begin_step(int cap, int promising) {
   begin_other_step(cap);
   if (steps_left_ == 0) {
-    const auto highest = static_cast<int>(std::ssize(arms_)) - 1;
-    --steps_to_trial_;
-    --steps_to_highest_;
-    if (steps_to_trial_ <= 0) {
-      begin_trial({.cap = cap_ > 0 ? 0 : promising}, steps_to_trial_);
-    } else if (steps_to_highest_ <= 0 && cap_ < highest && (cap_ == 0 || is_known(cap_))) {
-      begin_trial({.cap = highest, .verifies_all = true}, steps_to_highest_);
+    --load().steps_to_trial;
+    --load().steps_to_highest;
+    if (load().steps_to_trial <= 0) {
+      begin_trial({.cap = cap_ > 0 ? 0 : promising}, load().steps_to_trial);
+    } else if (load().steps_to_highest <= 0 && cap_ < highest_ && (cap_ == 0 || is_known(cap_))) {
+      begin_trial({.cap = highest_, .verifies_all = true}, load().steps_to_highest);
     }
   }
   if (steps_left_ == 0) return std::nullopt;
@@ -91,27 +115,17 @@ std::optional<DraftTrials::Trial> DraftTrials::begin_step(int cap, int promising
   return trial_;
 }
 
-void DraftTrials::forget(double requests) {
-  std::fill(arms_.begin(), arms_.end(), Arm{});
-  requests_ = requests;
-  num_steps_ = 0;
-  usual_s_.clear();
-  trial_s_.clear();
-  steps_to_trial_ = std::min(steps_to_trial_, kFirstPeriod);
-  steps_to_highest_ = std::min(steps_to_highest_, 2 * kFirstPeriod);
-}
-
 void DraftTrials::count_draws(const Step& step) {
   const double memory = step.cap == cap_ ? kDrawMemory : kTrialDrawMemory;
   const double kept = std::pow(memory, step.requests);
-  Arm& arm = arms_[step.cap];
+  Arm& arm = load().arms[step.cap];
   arm.tokens = kept * arm.tokens + step.tokens;
   arm.draws = kept * arm.draws + step.requests;
 }
 
 void DraftTrials::observe(const Step& step) {
-  if (std::abs(step.requests - requests_) > kOtherLoad * requests_) forget(step.requests);
-  requests_ += kLoadNewest * (step.requests - requests_);
+  if (!load().is_of(step.requests)) take_load(step.requests);
+  load().requests += kLoadNewest * (step.requests - load().requests);
   count_draws(step);
   if (step.cap == cap_) {
     if (!trial_s_.empty()) end_trial();
@@ -134,26 +148,27 @@ void DraftTrials::end_trial() {
 }
 
 void DraftTrials::add_ratio(int cap, double ratio) {
-  append_newest(ratio, kRatios, arms_[cap].ratios);
-  arms_[cap].age = 0;
+  Arm& arm = load().arms[cap];
+  append_newest(ratio, kRatios, arm.ratios);
+  arm.age = 0;
 }
 
 bool DraftTrials::is_known(int cap) const {
-  const Arm& arm = arms_[cap];
-  return std::ssize(arm.ratios) >= kFewestTrials && arm.age < kLongAgo && arm.draws > 0;
+  return std::ssize(arm(cap).ratios) >= kFewestTrials && arm(cap).age < kLongAgo &&
+         arm(cap).draws > 0;
 }
 
-double DraftTrials::ratio(int cap) const { return cap == 0 ? 1 : median(arms_[cap].ratios); }
+double DraftTrials::ratio(int cap) const { return cap == 0 ? 1 : median(arm(cap).ratios); }
 
 std::optional<double> DraftTrials::gain(int cap) const {
   if (!is_known(cap)) return std::nullopt;
-  return arms_[cap].tokens / arms_[cap].draws / ratio(cap);
+  return arm(cap).tokens / arm(cap).draws / ratio(cap);
 }
 
 bool DraftTrials::is_to_come() const {
   if (num_steps_ >= kPatience) return false;
   if (cap_ > 0) return !is_known(cap_);
-  for (int cap = 1; cap < std::ssize(arms_); ++cap) {
+  for (int cap = 1; cap <= highest_; ++cap) {
     if (is_known(cap)) return false;
   }
   return true;

@@ -18,7 +18,7 @@ namespace dhs {
 
 class DraftTrials {
  public:
-  explicit DraftTrials(int highest) : arms_(highest + 1) {}
+  explicit DraftTrials(int highest) : highest_(highest), loads_{Load(highest)} {}
 
   struct Trial {
     int cap = 0;                // so many drafts are asked for
@@ -39,7 +39,8 @@ class DraftTrials {
   void observe(const Step& step);
 
   // The same number of requests, output under the cap by output without drafts. Unknown until
-  // kFewestTrials were made with about as many requests as decode now, and once that is long ago.
+  // kFewestTrials were made with about as many requests as decode now, and once that is long ago;
+  // kMostLoads numbers of requests are remembered.
   std::optional<double> gain(int cap) const;
   // Whether that of the present cap, or of any at 0, may be known soon.
   bool is_to_come() const;
@@ -55,6 +56,7 @@ class DraftTrials {
   // Steps of a trial. With drafts and few requests more, as so many draws are wanted.
   static constexpr int64_t kFewestSteps = 4;
   static constexpr int64_t kFewestDraws = 12;
+  static constexpr size_t kMostLoads = 8;
 
  private:
   struct Arm {                   // a cap
@@ -63,25 +65,35 @@ class DraftTrials {
     double tokens = 0;           // of its draws, fading
     double draws = 0;
   };
+  struct Load {  // what holds while about so many requests decode
+    explicit Load(int highest) : arms(highest + 1) {}
+    bool is_of(double number) const;
 
+    double requests = 0;
+    std::vector<Arm> arms;  // by cap
+    int64_t steps_to_trial = kFirstPeriod;
+    int64_t steps_to_highest = 2 * kFirstPeriod;
+  };
+
+  Load& load() { return loads_.back(); }
+  const Load& load() const { return loads_.back(); }
+  const Arm& arm(int cap) const { return load().arms[cap]; }
+  void take_load(double requests);
   void take_cap(int cap);
   void begin_trial(const Trial& trial, int64_t& steps_to_next);
   void end_trial();
   void add_ratio(int cap, double ratio);
-  void forget(double requests);
   void count_draws(const Step& step);
   bool is_known(int cap) const;
   int64_t period_after(int64_t num_steps) const;
   double ratio(int cap) const;  // of seconds to those without drafts
 
-  std::vector<Arm> arms_;  // by cap
+  const int highest_;
+  std::vector<Load> loads_;  // the present one last, then the one before it
   int cap_ = 0;
-  Trial trial_;  // the latest
-  int64_t steps_to_trial_ = kFirstPeriod;
-  int64_t steps_to_highest_ = 2 * kFirstPeriod;
+  Trial trial_;                            // the latest
   int64_t steps_left_ = 0;                 // of the trial that is running
-  int64_t num_steps_ = 0;                  // planned since the cap changed or all was forgotten
-  double requests_ = 0;                    // for which the rest holds
+  int64_t num_steps_ = 0;                  // planned since the cap or the load changed
   std::vector<double> usual_s_, trial_s_;  // seconds of the newest steps, of the trial's
 };
 

@@ -145,6 +145,56 @@ TEST(DraftTrials, hold_for_a_load_only) {
   EXPECT_DOUBLE_EQ(trials.gain(kHighest).value_or(0), 0.75) << "and the first come soon";
 }
 
+TEST(DraftTrials, of_a_load_are_remembered_while_there_is_another) {
+  DraftTrials trials(kHighest);
+  Machine machine;
+  machine.slower = 4;
+  machine.run(trials, 0, 100);
+  machine.requests = 2;
+  machine.slower = 2;
+  machine.run(trials, 0, 100);
+  EXPECT_DOUBLE_EQ(*trials.gain(kHighest), 1.5);
+  machine.requests = 8;
+  machine.slower = 4;
+  machine.run(trials, 0, 1);
+  EXPECT_DOUBLE_EQ(trials.gain(kHighest).value_or(0), 0.75);
+  EXPECT_FALSE(trials.is_to_come());
+}
+
+TEST(DraftTrials, cost_little_where_loads_come_and_go) {
+  DraftTrials trials(kHighest);
+  Machine machine;
+  machine.slower = 4;
+  const auto run = [&](int num_changes) {
+    size_t num_in_trial = 0;
+    for (int i = 0; i < num_changes; ++i) {
+      machine.requests = i % 2 == 0 ? 8 : 4;
+      num_in_trial += machine.run(trials, 0, 50).size();
+    }
+    return static_cast<double>(num_in_trial);
+  };
+  run(4);
+  const int num_steps = 50 * 50;
+  const double lost = 4 * (1 - 0.75);
+  EXPECT_LE(run(50) * lost, 2.2 * DraftTrials::kMostCost * num_steps);
+}
+
+TEST(DraftTrials, of_the_load_that_is_longest_gone_are_forgotten) {
+  DraftTrials trials(kHighest);
+  Machine machine;
+  double requests = 1;
+  for (size_t i = 0; i <= DraftTrials::kMostLoads; ++i, requests *= 2) {
+    machine.requests = requests;
+    machine.run(trials, kHighest, 100);
+  }
+  machine.requests = 2;
+  machine.run(trials, kHighest, 1);
+  EXPECT_TRUE(trials.gain(kHighest).has_value());
+  machine.requests = 1;
+  machine.run(trials, kHighest, 1);
+  EXPECT_FALSE(trials.gain(kHighest).has_value());
+}
+
 TEST(DraftTrials, are_waited_for_in_vain_where_prompts_are_in_every_step) {
   DraftTrials trials(kHighest);
   for (int i = 0; i < 200; ++i) trials.begin_other_step(kHighest);

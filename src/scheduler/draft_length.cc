@@ -14,9 +14,10 @@ constexpr int kIterations = 8;
 
 struct Yield {
   double tokens = 0;
-  double seconds = 0;  // of the rows
+  double seconds = 0;
 };
 
+// Of its rows.
 Yield yield_of(const DraftLoad::Request& request, double rate, double miss_factor, int64_t cap) {
   const double row_s = request.row_s + request.fetch_s * miss_factor;
   const int64_t most = std::min(cap, std::ssize(request.acceptance));
@@ -31,25 +32,34 @@ Yield yield_of(const DraftLoad::Request& request, double rate, double miss_facto
   return yield;
 }
 
-}  // namespace
-
-double output_under(const DraftLoad& load, int64_t cap) {
+// Of a step: all of it.
+Yield step_under(const DraftLoad& load, int64_t cap) {
   const double running = load.running[cap];
   const double miss_factor = std::pow(running, kMissPower);
   const double base_s = load.base_s + (cap > 0 ? load.proposing_s : 0);
-  double rate = 0;
+  Yield step;
   for (int i = 0; i < kIterations; ++i) {
-    Yield sum;
+    const double rate = step.seconds > 0 ? step.tokens / step.seconds : 0;
+    step = {.seconds = base_s};
     for (const DraftLoad::Request& request : load.requests) {
       const Yield one = yield_of(request, rate, miss_factor, cap);
-      sum.tokens += running * one.tokens;
-      sum.seconds += running * one.seconds;
+      step.tokens += running * one.tokens;
+      step.seconds += running * one.seconds;
     }
-    const double seconds = base_s + sum.seconds;
-    if (seconds <= 0) return 0;
-    rate = sum.tokens / seconds;
   }
-  return rate;
+  return step;
+}
+
+}  // namespace
+
+double output_under(const DraftLoad& load, int64_t cap) {
+  const Yield step = step_under(load, cap);
+  return step.seconds > 0 ? step.tokens / step.seconds : 0;
+}
+
+double tokens_under(const DraftLoad& load, int64_t cap) {
+  const double draws = load.running[cap] * static_cast<double>(load.requests.size());
+  return step_under(load, cap).tokens / draws;
 }
 
 int DraftLength::evaluate(std::span<const double> outputs) {

@@ -28,6 +28,8 @@ struct DraftLoad {  // of a step
 
 // Tokens a second.
 double output_under(const DraftLoad& load, int64_t cap);
+// Of a request's draw, on average.
+double tokens_under(const DraftLoad& load, int64_t cap);
 
 class DraftLength {
  public:

@@ -101,19 +101,28 @@ int DraftPolicy::best_cap(std::span<const RequestDrafts* const> requests,
   for (int candidate = 0; candidate <= highest_; ++candidate) {
     outputs.push_back(output_under(load, candidate));
   }
-  correct(outputs, running);
+  correct(load, outputs);
   const auto best_above_0 = std::max_element(outputs.begin() + 1, outputs.end());
   promising_ = static_cast<int>(best_above_0 - outputs.begin());
   return length_.evaluate(outputs);
 }
 
+std::optional<double> DraftPolicy::gain(const DraftLoad& load, int other) const {
+  const std::optional<double> measured = trials_.gain(other);
+  const std::optional<double> here = cap() > 0 ? trials_.gain(cap()) : std::nullopt;
+  if (!measured.has_value() || !here.has_value() || other == cap()) return measured;
+  const double more_tokens = tokens_under(load, other) / tokens_under(load, cap());
+  const double more_seconds = *trials_.slowdown(other) / *trials_.slowdown(cap());
+  return *here * more_tokens / more_seconds;
+}
+
 // A cap that was not tried is as far off as the nearest one that was.
-void DraftPolicy::correct(std::vector<double>& outputs, const std::vector<double>& running) const {
+void DraftPolicy::correct(const DraftLoad& load, std::vector<double>& outputs) const {
   std::vector<std::pair<int, double>> factors;  // of the caps that were tried
   for (int cap = 1; cap <= highest_; ++cap) {
-    const std::optional<double> gain = trials_.gain(cap);
-    if (!gain.has_value() || outputs[cap] <= 0) continue;
-    const double measured = outputs[0] / running[0] * running[cap] * *gain;
+    const std::optional<double> gained = gain(load, cap);
+    if (!gained.has_value() || outputs[cap] <= 0) continue;
+    const double measured = outputs[0] / load.running[0] * load.running[cap] * *gained;
     factors.emplace_back(cap, measured / outputs[cap]);
   }
   if (factors.empty()) return;

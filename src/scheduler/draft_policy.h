@@ -88,8 +88,11 @@ class DraftPolicy {
   };
 
   int num_adaptive(bool has_prompts);  // drafts to ask for
-  // Puts what was measured in the place of what was reckoned. outputs, running: by cap.
-  void correct(std::vector<double>& outputs, const std::vector<double>& running) const;
+  // Output under a cap by output without drafts, if measured. Draws of other caps than the present
+  // are few and of other text: of these only the time is.
+  std::optional<double> gain(const DraftLoad& load, int other) const;
+  // Puts what was measured in the place of what was reckoned. outputs: by cap.
+  void correct(const DraftLoad& load, std::vector<double>& outputs) const;
   std::vector<double> acceptance_of(const RequestDrafts& drafts, int64_t count) const;
   double expected_acceptance(const RequestDrafts& drafts, int64_t position) const;
   double fetch_s(const RequestDrafts& drafts) const {

@@ -165,6 +165,11 @@ std::optional<double> DraftTrials::gain(int cap) const {
   return arm(cap).tokens / arm(cap).draws / ratio(cap);
 }
 
+std::optional<double> DraftTrials::slowdown(int cap) const {
+  if (!is_known(cap)) return std::nullopt;
+  return ratio(cap);
+}
+
 bool DraftTrials::is_to_come() const {
   if (num_steps_ >= kPatience) return false;
   if (cap_ > 0) return !is_known(cap_);

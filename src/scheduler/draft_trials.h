@@ -42,6 +42,8 @@ class DraftTrials {
   // kFewestTrials were made with about as many requests as decode now, and once that is long ago;
   // kMostLoads numbers of requests are remembered.
   std::optional<double> gain(int cap) const;
+  // Of it, only the time: seconds of a step with drafts by those of one without.
+  std::optional<double> slowdown(int cap) const;
   // Whether that of the present cap, or of any at 0, may be known soon.
   bool is_to_come() const;
 

@@ -291,6 +291,19 @@ TEST(DraftPolicy, gives_drafts_up_soon_where_they_lose_clearly) {
   EXPECT_EQ(machine.policy().cap(), 0);
 }
 
+// What the few draws of trials at another cap brought says more of their text than of that cap.
+TEST(DraftPolicy, verifies_more_soon_where_text_becomes_easy) {
+  Machine machine(4, 0.0005);
+  double sum = 0;
+  for (int i = 0; i < 40; ++i) {
+    machine.run(150, std::vector<double>(4, 0.3));
+    machine.reset_counts();
+    machine.run(150, std::vector<double>(4, 0.95));
+    sum += machine.mean_length(0);
+  }
+  EXPECT_GT(sum / 40, 2.3);
+}
+
 TEST(DraftPolicy, is_the_same_every_time) {
   Machine first(10, 0.0002), second(10, 0.0002);
   for (Machine* machine : {&first, &second}) machine->run(700, std::vector<double>(10, 0.5));

@@ -3,6 +3,7 @@
 #include <absl/time/clock.h>
 #include <sched.h>
 
+#include <cerrno>
 #include <utility>
 
 #include "engine/start.h"
